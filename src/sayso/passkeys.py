@@ -27,7 +27,9 @@ ES256, EDDSA, RS256 = -7, -8, -257
 _PRESENT, _VERIFIED = 0x01, 0x04
 
 
-def statement(request: str, digest: str, decision: dict[str, Json], nonce: str, origin: str) -> str:
+def statement(
+    request: str, digest: str | None, decision: dict[str, Json], nonce: str, origin: str
+) -> str:
     """Return what a passkey signs for a decision, as canonical JSON.
 
     ``origin`` is where the server's pages are, such as ``https://sayso.example.com``: the browser
@@ -122,6 +124,11 @@ def domain_of(origin: str) -> str:
     if domain is None:
         raise ValueError(f"{origin!r:.100} is no origin")
     return domain
+
+
+def fingerprint(public_key: str) -> str:
+    """Return the SHA-256 of a public key, as proofs of decisions name it."""
+    return hashlib.sha256(decoded(public_key)).hexdigest()
 
 
 def encoded(data: bytes) -> str:

@@ -407,6 +407,16 @@ class Person(NamedTuple):
         return self.active and away and self.stand_in == name
 
 
+class Confirmation(NamedTuple):
+    """A passkey's signature under one decision. Whoever makes one has checked the signature."""
+
+    #: The hash of the passkey's id, as its credential has it, and the public key.
+    hash: str
+    public_key: str
+    #: What the event keeps, so that anyone can check it again (``sayso.passkeys.Assertion``).
+    evidence: dict[str, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class Proven(Reviewer):
     """A person with the rights that they have now. Only ``engine.people.rights_of`` makes one.
@@ -418,16 +428,23 @@ class Proven(Reviewer):
     proof: str = ""
     #: The rows of the people for whom this person decides while they are away.
     stands_for: tuple[Person, ...] = ()
+    #: When they signed in; 0 if this is no session.
+    signed_in: Micros = 0
+    #: The passkey with which they confirmed this decision.
+    confirmation: Confirmation | None = None
 
 
 class Credential(NamedTuple):
-    """What proves who somebody is: a token, a sign-in link or a session. Its secret is hashed."""
+    """What proves who a person is: a token, a sign-in link, a session or a passkey.
+
+    Secrets are hashed. A passkey has none here: its hash is that of its id.
+    """
 
     id: str
     hash: str
     #: The name of the person or agent.
     person: str
-    #: ``token``, ``link`` or ``session``.
+    #: ``token``, ``link``, ``session`` or ``passkey``.
     kind: str
     #: The most that this credential allows, whatever the role of the person.
     role: str
@@ -436,6 +453,10 @@ class Credential(NamedTuple):
     opened_by: str = ""
     #: The browser and the address that opened it, as the server saw them.
     device: str = ""
+    #: Of a passkey: its algorithm and its key.
+    public_key: str = ""
+    #: Of a session: when the person proved who they are.
+    signed_in: Micros = 0
     created: Micros = 0
     #: When it ends at the latest.
     ends: Micros | None = None

@@ -2,7 +2,7 @@
 
 Read ``chain`` (events, hashes, the report), then ``replay`` (what rows the events imply),
 ``system`` (seals, grants, tokens, pruning), and ``verify``, which compares all of it. ``explain``
-does the same for one request.
+does the same for one request, and ``prove`` writes a proof of decisions that passkeys signed.
 
 What each part proves:
 
@@ -21,6 +21,7 @@ Events after the last seal are protected by their chain alone; ``Report.unsealed
 
 from sayso.audit.chain import Checkpoint, Problem, Report, export
 from sayso.audit.explain import Explanation, explain
+from sayso.audit.prove import prove
 from sayso.audit.verify import verify
 
-__all__ = ["Checkpoint", "Explanation", "Problem", "Report", "explain", "export", "verify"]
+__all__ = ["Checkpoint", "Explanation", "Problem", "Report", "explain", "export", "prove", "verify"]

@@ -22,8 +22,9 @@ from sayso.audit.chain import DAMAGE_ERRORS, reason_of
 from sayso.engine.asking import ENVELOPE_VERSION, envelope, signed_bytes
 from sayso.engine.moves import MOVES, RUN_MOVES
 from sayso.engine.unit_of_work import COUNTERS, messages_hash
-from sayso.errors import UnknownKey
+from sayso.errors import NotAllowed, UnknownKey
 from sayso.keys import Keyring
+from sayso.passkeys import Assertion
 from sayso.rows import (
     LATER,
     LIVE,
@@ -190,6 +191,8 @@ class ExpectedCall(Expected):
             raise ImpossibleEvent(why) from error
         if not genuine:
             raise ImpossibleEvent(f"the signature of {event.actor} is not valid")
+        if decided.assurance == "passkey" or "passkey" in body:
+            _check_passkey(event, body)
 
     @property
     def doubt_digest(self) -> str:
@@ -295,6 +298,26 @@ def _refusal(expected: ExpectedCall, event: Event, body: Body) -> Refusal:
         message=body["message"],
         ends=body["ends"],
     )
+
+
+def _check_passkey(event: Event, body: Body) -> None:
+    """Raise ``ImpossibleEvent`` unless a passkey signed this decision."""
+    try:
+        signed = Assertion.from_json(body.get("passkey")).check()
+    except (ValueError, NotAllowed) as error:
+        raise ImpossibleEvent(f"the passkey of {event.actor}: {error}") from None
+    decision = signed.get("decision", {})
+    edited = body["decision"] == "edit"  # the digest is of the new revision then
+    matches = (
+        signed.get("request") == event.call
+        and decision.get("type") == body["decision"]
+        and (decision.get("message") or "") == (body["message"] or "")
+        and decision.get("value") == (None if body["value"] is None else codec.loads(body["value"]))
+        and decision.get("stop", False) == body.get("stop", False)
+        and (edited or signed.get("digest") == body["digest"])
+    )
+    if not matches:
+        raise ImpossibleEvent(f"the passkey of {event.actor} signed another decision")
 
 
 def _decision(event: Event, body: Body) -> Decided:

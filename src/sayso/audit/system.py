@@ -325,6 +325,7 @@ def _person_matches(person: Person, issued: Issuance) -> dict[str, bool]:
 
 
 def _credential_matches(credential: Credential, issued: Issuance) -> dict[str, bool]:
-    names = ("person", "kind", "role", "assurance", "opened_by", "ends", "idle")
+    names = ("person", "kind", "role", "assurance", "opened_by", "signed_in", "ends", "idle")
     matches = {name: getattr(credential, name) == issued.body[name] for name in names}
+    matches["public_key"] = credential.public_key == issued.body.get("public_key", "")
     return {**matches, "revoked": credential.revoked == issued.revoked}

@@ -436,6 +436,36 @@ def _explained_lines(found: Any) -> list[Line]:
     return lines
 
 
+@audit.command("prove")
+def prove(
+    request_id: common.RequestId,
+    output_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", metavar="FILE", help="The file; ID.html in this folder if left out."
+        ),
+    ] = None,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """Write a page that proves who decided a request with a passkey.
+
+    Any browser checks it offline, without Sayso and its keys. It has the arguments of the call in
+    full, masked ones too.
+    """
+    from sayso.audit import prove as proven
+
+    with reading(store) as box:
+        ids = box.store.calls_like(request_id, 7)
+        name = only_match(ids, request_id, "request", "sayso inbox")
+        page = proven(box.store, name)
+    file = output_file or Path(f"{name}.html")
+    try:
+        file.write_text(page, "utf-8")
+    except OSError as error:
+        raise Usage(f"{file} cannot be written: {error}") from None
+    print(f"Wrote {file}: open it in a browser.")
+
+
 @audit.command("export")
 def export(json: common.AsJson = False, store: common.StoreUrl = common.DEFAULT_STORE) -> None:
     """Print the whole audit log as JSON Lines, with or without --json."""

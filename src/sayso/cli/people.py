@@ -14,6 +14,7 @@ from sayso.cli.admin import Role
 from sayso.cli.common import Usage, caller, opened, reading
 from sayso.errors import NotFound
 from sayso.inbox import TakenAway, add_person, change_person, remove_person, set_stand_in
+from sayso.inbox.directory import link_person
 from sayso.rows import Person
 from sayso.stores.base import Store
 from sayso.types import SECOND, Micros, iso, micros_of
@@ -130,6 +131,22 @@ def role(
         who = caller(box, token_file).must_be("admin")
         ended = change_person(box.store, person, by=who.reviewer, role=role)
         _emit_taken_away(ended, box.store, json=json)
+
+
+@people.command("link")
+def link(
+    person: Name,
+    issuer: Annotated[str, typer.Argument(metavar="ISSUER", help="The OpenID provider.")],
+    subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="Its id of the person.")],
+    json: common.AsJson = False,
+    token_file: common.TokenFile = None,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """Let a person sign in with an account of the OpenID provider."""
+    with opened(store) as box:
+        who = caller(box, token_file).must_be("admin")
+        linked = link_person(box.store, person, (issuer, subject), by=who.reviewer)
+        output.emit(person_json(linked), f"Linked {name(linked.name)}.", json=json)
 
 
 @people.command("away")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from sayso.server.monitoring import Metrics
+    from sayso.server.oidc import Settings
     from sayso.server.webhooks import Endpoint
     from sayso.worker import Worker
     from sayso.worker.temporal import TemporalDispatch
@@ -89,6 +90,12 @@ PrivateWebhooks = Annotated[
     bool,
     typer.Option("--webhook-private", help="Allow webhooks to private network addresses."),
 ]
+OidcFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--oidc", metavar="FILE", help="Sign people in through the OpenID provider of this file."
+    ),
+]
 PageUrl = Annotated[
     str, typer.Option("--page-url", metavar="URL", help="The public URL of the web app, for links.")
 ]
@@ -108,6 +115,7 @@ def serve(
     webhook_secret_file: WebhookSecret = None,
     webhook_private: PrivateWebhooks = False,
     page_url: PageUrl = "",
+    oidc: OidcFile = None,
     log_json: common.LogJson = False,
     store: common.StoreUrl = common.DEFAULT_STORE,
 ) -> None:
@@ -139,6 +147,7 @@ def serve(
         origins=_checked_origins(origin or ()),
         workers=workers,
         environment=environment,
+        oidc=_oidc_settings(oidc),
         webhooks=_endpoints(webhook or (), webhook_secret_file, webhook_private, page_url),
     )
 
@@ -151,6 +160,14 @@ def serve(
             print(f"Sign in (works once, for ten minutes): {where}", flush=True)
 
     run(app, host, port, ready)
+
+
+def _oidc_settings(file: Path | None) -> Settings | None:
+    if file is None:
+        return None
+    from sayso.server.oidc import Settings
+
+    return Settings.load(file)
 
 
 def _checked_origins(origins: Sequence[str]) -> list[str]:

@@ -57,7 +57,10 @@ class Needs(NamedTuple):
 
 def actor_needs(by: Reviewer) -> Needs:
     """Return the rows that say which rights a person has."""
-    proofs = (by.proof,) if isinstance(by, Proven) and by.proof else ()
+    proofs: tuple[str, ...] = ()
+    if isinstance(by, Proven):
+        passkey = "" if by.confirmation is None else by.confirmation.hash
+        proofs = tuple(proof for proof in (by.proof, passkey) if proof)
     return Needs(people=(by.name,), credentials=proofs, absent=(by.name,))
 
 
@@ -591,6 +594,7 @@ class ChangePerson(SystemCommand):
     remove_groups: tuple[str, ...] = ()
     role: str | None = None
     mail: str | None = None
+    origin: str | None = None
     #: Who decides for them, and until when; ``None`` as the time if they are back.
     away: tuple[str, Micros | None] | None = None
 
@@ -618,13 +622,15 @@ class RemovePerson(SystemCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddCredential(SystemCommand):
-    """Store a credential: a token, a sign-in link or a session."""
+    """Store a credential: a token, a sign-in link, a session or a passkey."""
 
     name: ClassVar[str] = "token"
     credential: Credential
     by: Reviewer
-    #: The hash of the token or link that opens this session.
+    #: The hash of the token, link or passkey that opens this session.
     opened_with: str = ""
+    #: When the challenge was made that the passkey answered.
+    answered: Micros = 0
 
     @property
     def needs(self) -> Needs:

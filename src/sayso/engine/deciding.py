@@ -30,12 +30,23 @@ from sayso.engine.running import doubt_call, refresh_run, wake, wake_or_end
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import AlreadyDecided, Cancelled, Conflict, Expired, InvalidDecision, NotAllowed
 from sayso.rows import LIVE, Call, CallStatus, Person, Proven, Run
-from sayso.types import ASSURANCE, Decided, Verdict, Vote, moment, plain_name, requester_name
+from sayso.types import (
+    ASSURANCE,
+    Decided,
+    Micros,
+    Verdict,
+    Vote,
+    moment,
+    plain_name,
+    requester_name,
+)
 
 _STEP_UP = {
     "os-user": "decide on the command line",
     "token": "decide with a token (`sayso token create`)",
+    "chat": "decide in a chat that is linked to you, or with a token",
     "session": "sign in and decide on the page",
+    "passkey": "confirm it with a passkey on the page",
 }
 
 _DOUBT_ANSWERS = ("approve", "respond", "reject")
@@ -61,7 +72,8 @@ def decide(work: UnitOfWork, command: Decide) -> Call:
             f"{command.type!r} is not allowed on {call.id}: use {' or '.join(allowed)}", "type"
         )
     by = present(work, command.by)
-    on_behalf_of = check_reviewer(call, by)
+    work.passkey = None if by.confirmation is None else by.confirmation.evidence
+    on_behalf_of = check_reviewer(call, by, work.now)
     if command.type == "approve" and call.doubt is not None and call.attempt_runs(work.now):
         raise InvalidDecision(
             f"{call.id} cannot run again yet, because its attempt still runs: wait until "
@@ -130,7 +142,7 @@ def check_seen(call: Call, decision: str, seen: str | None, digest: str) -> None
         )
 
 
-def check_reviewer(call: Call, by: Proven) -> str:
+def check_reviewer(call: Call, by: Proven, now: Micros) -> str:
     """Raise ``NotAllowed`` unless this person may decide this request. Checked only here.
 
     ``by`` is what ``rights_of`` returned. Returns the name of the person for whom they decide,
@@ -169,6 +181,11 @@ def check_reviewer(call: Call, by: Proven) -> str:
         raise NotAllowed(
             f"{call.id} needs a decision with assurance {least!r} or better, and this one has "
             f"{by.assurance!r}: {_STEP_UP[least]}"
+        )
+    if terms.fresh is not None and now - by.signed_in > terms.fresh * 1_000_000:
+        raise NotAllowed(
+            f"{call.id} needs somebody who signed in within the last {terms.fresh:g} seconds: sign "
+            "in again, and decide then"
         )
     return on_behalf_of
 
@@ -361,7 +378,7 @@ def _revise(
 def _may_vote(work: UnitOfWork, call: Call, by: Proven) -> bool:
     """Return whether the editor may also approve: the new arguments may need other reviewers."""
     try:
-        check_overturn(work, call, by, check_reviewer(call, by))
+        check_overturn(work, call, by, check_reviewer(call, by, work.now))
     except NotAllowed:
         return False
     return "approve" in call.terms.allowed or "edit" in call.terms.allowed
@@ -383,6 +400,7 @@ def _emit(
         signature=decided.signature,
         **({"on_behalf_of": decided.on_behalf_of} if decided.on_behalf_of else {}),
         **_eligible_facts(decided),
+        **({} if work.passkey is None else {"passkey": work.passkey}),
         **({"stop": True} if decided.stop else {}),
         **more,
     )

@@ -73,6 +73,8 @@ def _given_for(under: Mapping[str, Any], by: str, call: Call) -> bool:
     terms = call.terms
     if not terms.requester_decides and by == plain_name(call.requester):
         return False
+    if terms.fresh is not None:
+        return False  # whoever gave it has not signed in just now
     if under.get("binds") != facts_of(call):
         return False  # it was given under other facts
     if under.get("run", call.run) != call.run:

@@ -27,7 +27,7 @@ from sayso.engine.commands import (
 from sayso.engine.grants import rests_on_rights, revoke
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Conflict, NotAllowed, NotFound, Unauthenticated
-from sayso.rows import ROLES, Credential, Person, Proven
+from sayso.rows import ROLES, Confirmation, Credential, Person, Proven
 from sayso.types import GROUP, Grant, Micros, Reviewer, look_of, moment
 
 #: The proof of the operating system's user: the process itself.
@@ -60,6 +60,7 @@ def rights_of(
     by: Reviewer,
     person: Person | None,
     credential: Credential | None,
+    passkey: Credential | None,
     absent: Iterable[Person],
     now: Micros,
     verify: Verify,
@@ -67,9 +68,10 @@ def rights_of(
     """Return who this is, with the rights that they have now. Raise ``Unauthenticated``.
 
     This is the only function that says which rights a person has. ``person`` is the stored row of
-    that name, ``credential`` the one that was presented, and ``absent`` are the people whom this
-    one may represent.
+    that name, ``credential`` the one that was presented, ``passkey`` the one that confirmed a
+    decision, and ``absent`` are the people whom this one may represent.
     """
+    signed_in = 0
     proof = by.proof if isinstance(by, Proven) else ""
     if person is not None and not verify(person_bytes(person), person.signature):
         raise Unauthenticated(
@@ -79,6 +81,7 @@ def rights_of(
     if proof and proof != PROCESS:
         person, credential = _presented(person, credential, now, verify)
         assurance = credential.assurance
+        signed_in = credential.signed_in
         role = min(person.role, credential.role, key=ROLES.index)
     elif person is None or person.name != by.name:
         if person is not None:
@@ -98,7 +101,35 @@ def rights_of(
         for other in absent
         if other.has_stand_in(person.name, now) and verify(person_bytes(other), other.signature)
     )
-    return Proven(person.name, person.groups, assurance, role, proof, stands_for)
+    confirmation = by.confirmation if isinstance(by, Proven) else None
+    if confirmation is not None:
+        _check_passkey(confirmation, person, passkey, now, verify)
+        assurance = "passkey"
+        signed_in = now
+    return Proven(
+        person.name, person.groups, assurance, role, proof, stands_for, signed_in, confirmation
+    )
+
+
+def _check_passkey(
+    confirmation: Confirmation,
+    person: Person,
+    passkey: Credential | None,
+    now: Micros,
+    verify: Verify,
+) -> None:
+    """Raise ``Unauthenticated`` unless it was this person's passkey, and still is."""
+    valid = (
+        passkey is not None
+        and passkey.kind == "passkey"
+        and passkey.person == person.name
+        and passkey.public_key == confirmation.public_key
+        and passkey.created >= person.since
+        and passkey.live(now)
+        and verify(credential_bytes(passkey), passkey.signature)
+    )
+    if not valid:
+        raise Unauthenticated("this passkey is unknown or revoked: use another one")
 
 
 def _presented(
@@ -130,8 +161,13 @@ def own_names(by: Reviewer) -> frozenset[str]:
 def present(work: UnitOfWork, by: Reviewer) -> Proven:
     """Return who acts in this transaction, with the rights that they have in it."""
     person = work.person(by.name)
-    credential = work.credentials.get(by.proof) if isinstance(by, Proven) else None
-    return rights_of(by, person, credential, work.people.values(), work.now, work.deps.verify)
+    credential = passkey = None
+    if isinstance(by, Proven):
+        credential = work.credentials.get(by.proof)
+        if by.confirmation is not None:
+            passkey = work.credentials.get(by.confirmation.hash)
+    absent, verify = work.people.values(), work.deps.verify
+    return rights_of(by, person, credential, passkey, absent, work.now, verify)
 
 
 def _require_admin(work: UnitOfWork, by: Reviewer, person: str = "") -> str:
@@ -216,6 +252,8 @@ def change_person(work: UnitOfWork, command: ChangePerson) -> Ended:
         person = person._replace(role=command.role)
     if command.mail is not None:
         person = person._replace(mail=command.mail)
+    if command.origin is not None:
+        person = person._replace(origin=command.origin)
     if command.away is not None:
         person = _away(work, person, *command.away)
     if person == before:
@@ -285,15 +323,22 @@ def add_credential(work: UnitOfWork, command: AddCredential) -> Credential:
     known = _credentials_of(work, person)
     credential = command.credential._replace(created=work.now, last_used=work.now)
     if command.opened_with:
-        credential = _opened(work, credential, work.credentials.get(command.opened_with))
+        source = work.credentials.get(command.opened_with)
+        credential = _opened(work, credential, source, command.answered)
     if credential.kind == "session":
         _make_room(work, known, actor)
     if any(other.id == credential.id for other in known):
         raise Conflict(f"token {credential.id} already exists: use another id")
     credential = _put_credential(work, credential)
     work.new_credentials.add(credential.id)
-    facts = {"kind": credential.kind, "role": credential.role, "assurance": credential.assurance}
-    facts |= {"opened_by": credential.opened_by}
+    facts: dict[str, object] = {
+        "kind": credential.kind,
+        "role": credential.role,
+        "assurance": credential.assurance,
+    }
+    facts |= {"opened_by": credential.opened_by, "signed_in": credential.signed_in}
+    if credential.public_key:
+        facts["public_key"] = credential.public_key
     ends = {"ends": credential.ends, "idle": credential.idle}
     work.emit_system(
         "token_created",
@@ -306,17 +351,30 @@ def add_credential(work: UnitOfWork, command: AddCredential) -> Credential:
     return credential
 
 
-def _opened(work: UnitOfWork, session: Credential, source: Credential | None) -> Credential:
-    """Return a session as its token or link allows it; the link is over then."""
+def _opened(
+    work: UnitOfWork, session: Credential, source: Credential | None, answered: Micros
+) -> Credential:
+    """Return a session as its token, link or passkey allows it.
+
+    A link is over then. A passkey's answer counts once: it is to a challenge that was made at the
+    time ``answered``, after the passkey's last use.
+    """
     person = require_person(work, session.person)
-    if source is None or source.kind not in ("token", "link") or source.person != person.name:
+    kinds = ("passkey",) if answered else ("token", "link")
+    if source is None or source.kind not in kinds or source.person != person.name:
         raise Unauthenticated(BAD_TOKEN)
     genuine = work.deps.verify(credential_bytes(source), source.signature)
     if not genuine or not source.live(work.now) or source.created < person.since:
         raise Unauthenticated("this link or token was used, revoked or expired: ask for a new one")
-    session = session._replace(opened_by=source.id, role=source.role)
+    session = session._replace(opened_by=source.id, role=source.role, signed_in=work.now)
     if source.kind == "link":
         _end(work, [source], person.name)
+        return session._replace(assurance="session")
+    if source.kind == "passkey":
+        if answered <= source.last_used:
+            raise Unauthenticated("this answer of the passkey was used before: try again")
+        used = work.touched_credentials[source.id] = source._replace(last_used=work.now)
+        work.credentials[source.hash] = used
         return session._replace(assurance="session")
     ends = [end for end in (session.ends, source.ends) if end is not None]
     return session._replace(assurance=source.assurance, ends=min(ends, default=None))
@@ -324,7 +382,7 @@ def _opened(work: UnitOfWork, session: Credential, source: Credential | None) ->
 
 def _make_room(work: UnitOfWork, known: list[Credential], actor: str) -> None:
     """Delete sessions and links that are over, and end the sessions beyond the limit."""
-    over = [c for c in known if c.kind != "token" and not c.live(work.now)]
+    over = [c for c in known if c.kind in ("session", "link") and not c.live(work.now)]
     work.dropped_credentials += [c.id for c in over]
     live = [c for c in known if c.kind == "session" and c.live(work.now)]
     live.sort(key=lambda session: session.last_used)

@@ -161,9 +161,10 @@ def _person(person: Person) -> Values:
 
 def _credential(credential: Credential) -> Values:
     c = credential
-    texts = (c.id, c.hash, c.person, c.kind, c.role, c.assurance, c.opened_by, c.device)
+    texts = (c.id, c.hash, c.person, c.kind, c.role, c.assurance, c.opened_by)
+    more = (c.device, c.public_key, c.signature)
     ends = (*_number(c.ends), *_number(c.idle), *_number(c.revoked))
-    return (*texts, c.signature), (c.created, c.last_used, *ends)
+    return (*texts, *more), (c.signed_in, c.created, c.last_used, *ends)
 
 
 FIELDS: dict[type[AuthenticRow], Fields] = {
@@ -173,7 +174,7 @@ FIELDS: dict[type[AuthenticRow], Fields] = {
     StoredMessage: Fields("message", 1, b"message/1\0", _message, struct.Struct("<4q")),
     Grant: Fields("grant", 1, b"grant/1\0", _grant, struct.Struct("<14q")),
     Person: Fields("person", 1, b"person/1\0", _person, struct.Struct("<14q")),
-    Credential: Fields("credential", 1, b"credential/1\0", _credential, struct.Struct("<17q")),
+    Credential: Fields("credential", 1, b"credential/1\0", _credential, struct.Struct("<19q")),
     Refusal: Fields("refusal", 1, b"refusal/1\0", _refusal, struct.Struct("<18q")),
     EffectKey: Fields("effect", 1, b"effect/1\0", _effect_key, struct.Struct("<7q")),
 }

@@ -114,6 +114,8 @@ class UnitOfWork:
     new_credentials: set[str] = field(default_factory=set)
     #: Sessions and links that are over: their rows are deleted.
     dropped_credentials: list[str] = field(default_factory=list)
+    #: The passkey's signature under the decision that is being made, for its event.
+    passkey: dict[str, Any] | None = None
     tools: list[Tool] = field(default_factory=list)
     messages: list[StoredMessage] = field(default_factory=list)
     pending_events: list[PendingEvent] = field(default_factory=list)

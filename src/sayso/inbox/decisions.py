@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 
 from sayso import codec
 from sayso.engine.grants import GIVEN_UNDER, covers, facts_of
-from sayso.errors import Conflict, InvalidCall, InvalidDecision
+from sayso.errors import Conflict, InvalidCall, InvalidDecision, NotAllowed
+from sayso.inbox.people import token_hash
+from sayso.passkeys import Assertion
 from sayso.redaction import find_placeholder, redact, redact_declared, secrets_in
-from sayso.rows import Call, CallStatus, Tool
+from sayso.rows import Call, CallStatus, Confirmation, Tool
 from sayso.stores.base import Query, Store, matches_scope
 from sayso.types import (
     HIGH_RISKS,
@@ -27,7 +29,9 @@ from sayso.types import (
     Json,
     Micros,
     Question,
+    Reject,
     Request,
+    Respond,
     Reviewer,
     Risk,
     Terms,
@@ -51,6 +55,32 @@ def check_is_decision(decision: object) -> None:
         raise InvalidDecision(
             "decide with Approve(), Edit(args), Reject(message) or Respond(value)"
         )
+
+
+def decision_words(decision: Decision) -> dict[str, Json]:
+    """Return what a passkey signs of a decision; the arguments of an edit as a hash."""
+    words: dict[str, Json] = {"type": decision.type}
+    if isinstance(decision, Reject):
+        words |= {"message": decision.message, "stop": decision.stop}
+    elif isinstance(decision, Respond):
+        words["value"] = decision.value
+    elif isinstance(decision, Edit):
+        changes = codec.canonical({"args": dict(decision.args), "unset": [*decision.unset]})
+        words["args"] = codec.sha256(changes)
+    return words
+
+
+def check_confirmation(
+    confirmation: Confirmation, request_id: str, seen: str | None, decision: Decision
+) -> None:
+    """Raise ``NotAllowed`` unless a passkey signed this decision on what was seen."""
+    assertion = Assertion.from_json(confirmation.evidence)
+    signed = assertion.check()
+    wanted = {"request": request_id, "digest": seen, "decision": decision_words(decision)}
+    key = f"{assertion.algorithm}:{assertion.public_key}"
+    same_key = confirmation.public_key == key and confirmation.hash == token_hash(assertion.passkey)
+    if not same_key or any(signed.get(name) != value for name, value in wanted.items()):
+        raise NotAllowed("the passkey signed another decision: look again, and confirm this one")
 
 
 def check_alike(decisions: list[Decision], requests: list[Request]) -> None:

@@ -7,9 +7,11 @@ in all processes, so nothing has to be told to anyone.
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sayso import text
 from sayso.engine.commands import (
@@ -49,6 +51,9 @@ _MAX_DEVICE = 200
 _RESERVED = frozenset(("server", "local", "remote", "system"))
 _PAGE = 500
 _TOKEN_PREFIX = "sayso_"
+_PASSKEY = "pky_"
+#: The actor of what the server does by itself.
+_SERVER = "server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,12 +368,140 @@ def sign_in(
                 f"{person.name!r}: confirm that you want to switch, or sign out first"
             )
         sign_out(store, present)
-    session = secrets.token_urlsafe(32)
-    ends = store.now() + SESSION_SECONDS * SECOND
-    credential = _credential(session, "ses_", person, "session", ends=ends, device=device)
+    session, credential = _new_session(store, person, device)
     by = Reviewer(person.name)
     store.transact(AddCredential(credential=credential, by=by, opened_with=source.hash))
     return session
+
+
+class Identified(NamedTuple):
+    """A person whom an identity provider, or a proxy, has identified."""
+
+    #: Names them for good: the provider, and its name for the person.
+    origin: tuple[str, str]
+    #: What a new person is called here.
+    name: str
+    mail: str = ""
+    #: Their groups and role now; ``None`` if those are kept here.
+    groups: tuple[str, ...] | None = None
+    role: str | None = None
+
+
+def identified(store: Store, who: Identified) -> Person:
+    """Return the person, as the provider describes them now; add them if they are new.
+
+    Raises ``NotAllowed`` if the name belongs to another person, or this one was removed.
+    """
+    origin = json.dumps(who.origin)
+    existing = next((p for p in store.people() if p.origin == origin), None)
+    by = Reviewer(_SERVER)
+    if existing is None:
+        wanted = _wanted(who.name, who.role or "reviewer", who.groups or (), who.mail)
+        try:
+            (added,) = store.transact(AddPerson(person=wanted._replace(origin=origin), by=by))
+        except Conflict:
+            raise NotAllowed(
+                f"the name {wanted.name!r} belongs to another person here: ask an admin to link "
+                f"the two, with `sayso people link {wanted.name} {' '.join(who.origin)}`"
+            ) from None
+        person: Person = added
+        return person
+    if not existing.active:
+        raise NotAllowed(f"{existing.name} was removed: ask an admin for access")
+    groups = existing.groups if who.groups is None else _group_names(who.groups)
+    changes = ChangePerson(
+        person=existing.name,
+        by=by,
+        add_groups=tuple(name for name in groups if name not in existing.groups),
+        remove_groups=tuple(name for name in existing.groups if name not in groups),
+        role=None if who.role == existing.role else who.role,
+        mail=who.mail or None,
+    )
+    ((person, *ended),) = store.transact(changes)
+    _taken_away(store, person, *ended, by=by, ask_again=False)
+    return person
+
+
+def sign_in_as(
+    store: Store, who: Identified, *, signed_in: Micros, session_id: str = "", device: str = ""
+) -> str:
+    """Open a session for a person whom a provider has identified; return its secret.
+
+    ``session_id`` is the provider's name for its own session, which can end this one.
+    """
+    person = identified(store, who)
+    session, credential = _new_session(store, person, device)
+    credential = credential._replace(
+        role="admin", assurance="session", signed_in=signed_in, opened_by=session_id
+    )
+    store.transact(AddCredential(credential=credential, by=Reviewer(_SERVER)))
+    return session
+
+
+def end_provider_sessions(store: Store, issuer: str, subject: str, session_id: str) -> None:
+    """End the sessions that a provider opened: of a person, or those of one of its sessions."""
+    origin = json.dumps((issuer, subject))
+    names = {p.name for p in store.people() if p.origin == origin}
+    for name in names:
+        end_sessions(store, name, by=Reviewer(_SERVER))
+    if session_id and not names:
+        for credential in store.credentials():
+            if credential.opened_by == session_id and credential.live(store.now()):
+                revoke_tokens(store, credential.person, (credential.id,), by=Reviewer(_SERVER))
+
+
+def link_person(store: Store, name: str, origin: tuple[str, str], *, by: str | Reviewer) -> Person:
+    """Let a person sign in with a provider's account from now on."""
+    text = json.dumps(origin)
+    taken = next((p.name for p in store.people() if p.origin == text), None)
+    if taken not in (None, name):
+        raise Conflict(f"this account belongs to {taken!r} already")
+    actor = reviewer_of(store, by, None)
+    command = ChangePerson(person=_checked(person_name, name), by=actor, origin=text)
+    ((person, *_),) = store.transact(command)
+    stored: Person = person
+    return stored
+
+
+def add_passkey(
+    store: Store, by: Reviewer, passkey: str, public_key: str, *, device: str = ""
+) -> Credential:
+    """Store a passkey of the person who is signed in, by its id and public key."""
+    person = store.person(by.name)
+    if person is None or by.role == "agent":
+        raise NotAllowed(f"{by.name} is no person of this store, so they have no passkeys")
+    credential = _credential(passkey, _PASSKEY, person, "passkey", ends=None, device=device)
+    credential = credential._replace(
+        id=_PASSKEY + passkey, role="admin", assurance="passkey", public_key=public_key
+    )
+    (stored,) = store.transact(AddCredential(credential=credential, by=Reviewer(by.name)))
+    added: Credential = stored
+    return added
+
+
+def browser_id(passkey: Credential) -> str:
+    """Return the id by which browsers know a passkey."""
+    return passkey.id.removeprefix(_PASSKEY)
+
+
+def sign_in_with_passkey(store: Store, passkey: Credential, answered: Micros, device: str) -> str:
+    """Open a session for a passkey that answered a challenge; return the session's secret."""
+    person = store.person(passkey.person)
+    if person is None:
+        raise Unauthenticated(BAD_TOKEN)
+    session, credential = _new_session(store, person, device)
+    by = Reviewer(person.name)
+    command = AddCredential(
+        credential=credential, by=by, opened_with=passkey.hash, answered=answered
+    )
+    store.transact(command)
+    return session
+
+
+def _new_session(store: Store, person: Person, device: str) -> tuple[str, Credential]:
+    secret = secrets.token_urlsafe(32)
+    ends = store.now() + SESSION_SECONDS * SECOND
+    return secret, _credential(secret, "ses_", person, "session", ends=ends, device=device)
 
 
 def _signed_in(store: Store, session: str) -> Proven | None:

@@ -23,6 +23,7 @@ from sayso.inbox.decisions import (
     Validate,
     check_alike,
     check_cancelled,
+    check_confirmation,
     check_is_decision,
     checked_edit,
     checked_flag,
@@ -470,6 +471,8 @@ class Inbox:
                 f"request {request_id} is not what you saw: the decision and seen_digest name "
                 "different digests. Read the request again and decide on that"
             )
+        if reviewer.confirmation is not None:
+            check_confirmation(reviewer.confirmation, request_id, seen, decision)
         call = self._reader.call(request_id)
         tool = self._reader.tool(call)
         message = value = args = written = terms = None

@@ -43,8 +43,10 @@ def rights(store: Store, by: Reviewer) -> Proven:
     proof = by.proof if isinstance(by, Proven) else ""
     credential = store.credential(proof) if proof not in ("", PROCESS) else None
     name = by.name if credential is None else credential.person
+    confirmation = by.confirmation if isinstance(by, Proven) else None
+    passkey = None if confirmation is None else store.credential(confirmation.hash)
     absent, verify = store.absent(name), store.keys.verify
-    return rights_of(by, store.person(name), credential, absent, store.now(), verify)
+    return rights_of(by, store.person(name), credential, passkey, absent, store.now(), verify)
 
 
 def authenticate(store: Store, token: str) -> Proven:
@@ -103,7 +105,7 @@ def reviewer_of(store: Store, by: object, token: str | None) -> Proven:
 def may_decide(store: Store, by: Reviewer, call: Call) -> bool:
     """Return whether a person may decide a request, so far as is known before they do."""
     try:
-        check_reviewer(call, reviewer_of(store, by, None))
+        check_reviewer(call, reviewer_of(store, by, None), store.now())
     except NotAllowed:
         return False
     return True

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ from sayso.server.routes import (
     people,
     remote_agents,
     runs,
+    sign_in,
     stats,
     system,
 )
@@ -46,6 +48,7 @@ from sayso.sync import to_thread
 from sayso.worker import Worker
 
 if TYPE_CHECKING:
+    from sayso.server.oidc import Provider, Settings
     from sayso.server.webhooks import Endpoint, Outbox
 
 log = logging.getLogger("sayso.server")
@@ -53,7 +56,7 @@ log = logging.getLogger("sayso.server")
 #: Seconds between checks whether a seal is due.
 SEAL_CHECK = 10.0
 _STATIC = Path(__file__).parent / "static"
-_PAGES = ("", "inbox", "grants", "chat", "runs", "history", "insights", "login")
+_PAGES = ("", "inbox", "grants", "chat", "runs", "history", "insights", "account", "login")
 
 
 def create_app(
@@ -68,6 +71,7 @@ def create_app(
     environment: str = "",
     demo: bool = False,
     limits: Limits | None = None,
+    oidc: Settings | None = None,
     webhooks: Sequence[Endpoint] = (),
 ) -> FastAPI:
     """Create the server as a FastAPI app, to serve on its own or to mount into another app.
@@ -75,7 +79,8 @@ def create_app(
     Agents without a store use this one. ``policy`` applies to the requests of remote agents.
     ``hosts`` are the server's names, besides IP addresses and names without a dot. ``origins`` are
     pages on other sites that may write here with a token. ``workers`` is how many runs to advance
-    at once, 0 for none. ``webhooks`` are notified when requests are opened, decided and closed.
+    at once, 0 for none. ``oidc`` are the settings of an OpenID provider through which people sign
+    in. ``webhooks`` are notified when requests are opened, decided and closed.
     """
     opened = open_store(store)
     named = _by_name(agents, opened)
@@ -101,6 +106,8 @@ def create_app(
         metrics=metrics,
         health=HealthCheck(opened),
         hooks=HookSessions(),
+        oidc=_provider(oidc),
+        passkeys=auth and find_spec("webauthn") is not None,
         auth=auth,
         environment=environment,
         demo=demo,
@@ -142,12 +149,21 @@ def create_app(
         runs.router,
         stats.router,
         people.router,
+        sign_in.router,
         system.router,
     ):
         # Not include_router: FastAPI matches included routes more slowly, by 0.1 ms per request.
         app.router.routes += router.routes
     _add_pages(app)
     return app
+
+
+def _provider(settings: Settings | None) -> Provider | None:
+    if settings is None:
+        return None
+    from sayso.server.oidc import Provider  # needs an extra
+
+    return Provider(settings)
 
 
 def _by_name(agents: Resumable | Iterable[Resumable], store: Store) -> dict[str, Resumable]:
@@ -216,6 +232,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await wait_for_streams()
         feed.cancel()
         sealing.cancel()
+        if service.oidc is not None:
+            await service.oidc.close()
         await asyncio.gather(*tasks, return_exceptions=True)
         service.inbox.close()
 

@@ -30,6 +30,7 @@ from urllib.parse import urlencode, urlsplit
 import httpx
 
 from sayso.errors import InvalidPolicy, NotAllowed, StoreError, Unauthenticated
+from sayso.inbox.directory import Identified
 from sayso.types import SECOND, Micros
 
 try:
@@ -266,6 +267,17 @@ class Provider:
         home = self.settings.url.rstrip("/") + "/"
         query = {"client_id": self.settings.client_id, "post_logout_redirect_uri": home}
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
+
+    def identified(self, person: SignIn) -> Identified:
+        """Return what the directory takes over of a person."""
+        settings = self.settings
+        return Identified(
+            origin=(person.issuer, person.subject),
+            name=person.name,
+            mail=person.mail,
+            groups=person.groups if settings.groups_claim else None,
+            role=person.role if settings.admin_groups else None,
+        )
 
     # -- claims
 

@@ -40,6 +40,7 @@ def request_view(request: Request, by: Reviewer, *, reveal: bool = False) -> dic
     """Return everything that this reader may know about a request, ready for JSON."""
     body = common_view(request, reveal=reveal or _knows_arguments(by))
     body["can"], body["why_not"] = possible_decisions(request, by)
+    body["confirm_with"] = "passkey" if needs_passkey(request, by) else None
     body["refusals"] = _visible_refusals(request, body["refusals"], by)
     return body
 
@@ -185,6 +186,11 @@ def _cut(line: str, most: int) -> str:
     return line if len(line) <= most else f"{line[:most]}…"
 
 
+def needs_passkey(request: Request, by: Reviewer) -> bool:
+    """Return whether a person who is signed in confirms each decision with a passkey."""
+    return request.assurance == "passkey" and by.assurance in ("token", "session")
+
+
 def possible_decisions(request: Request, by: Reviewer) -> tuple[list[str], str]:
     """Return the decisions this person may make now, and the reason if there are none.
 
@@ -200,7 +206,8 @@ def possible_decisions(request: Request, by: Reviewer) -> tuple[list[str], str]:
         return [], "you asked for this, so someone else has to decide"
     if request.quorum > 1 and ASSURANCE.index(by.assurance) < ASSURANCE.index("token"):
         return [], "it needs more than one person, and each has to be signed in"
-    if ASSURANCE.index(by.assurance) < ASSURANCE.index(request.assurance):
+    weaker = ASSURANCE.index(by.assurance) < ASSURANCE.index(request.assurance)
+    if weaker and not needs_passkey(request, by):
         return [], f"it needs a decision with assurance {request.assurance}"
     rejecters = {rejection.by for rejection in request.refusals} - {by.name}
     if request.overturn == "rejecter" and rejecters and by.role != "admin":

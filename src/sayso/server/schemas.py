@@ -193,6 +193,19 @@ def _one_of_each_type(schema: dict[str, Any]) -> None:
         schema.setdefault("examples", []).append({**example, **_EXAMPLES[kind]})
 
 
+class PasskeyAnswerBody(Body):
+    """What a browser's passkey answered to the options that the server sent."""
+
+    statement: str = Field(max_length=50_000, description="as the server sent it")
+    answer: dict[str, Any] = Field(description="the `PublicKeyCredential` as JSON")
+
+
+class PasskeyBody(PasskeyAnswerBody):
+    """A new passkey."""
+
+    name: str = Field("", max_length=100, examples=["My phone"])
+
+
 class DecisionBody(Body):
     """A decision on a request."""
 
@@ -211,6 +224,9 @@ class DecisionBody(Body):
     )
     grant: GrantBody | None = None
     stop: bool = Field(False, description="for a rejection: also cancel the run")
+    passkey: PasskeyAnswerBody | None = Field(
+        None, description="the answer to `confirmation`, for a rule that asks for a passkey"
+    )
 
 
 class BulkDecisionBody(Body):
@@ -741,6 +757,9 @@ class RequestView(View):
     masked: bool
     can: list[DecisionType] = Field(description="the decisions that you may make now")
     why_not: str
+    confirm_with: Literal["passkey"] | None = Field(
+        None, description="what each of your decisions has to be confirmed with"
+    )
     shown: ShownView
     caller: str | None = Field(
         None, description="if you opened it with a `caller`, who waits for it: release it to them"
@@ -797,6 +816,38 @@ class ClaimView(View):
     attempt: int
     key: str = Field(description="an idempotency key, the same for every attempt")
     lease: float
+
+
+class SignInView(View):
+    """The ways to sign in, besides a token or a one-time link."""
+
+    oidc: bool
+    passkeys: bool
+
+
+class OptionsView(View):
+    """What a browser needs to use a passkey. Send `statement` back with its answer."""
+
+    statement: str
+    options: dict[str, Any] = Field(description="for `navigator.credentials`, as JSON")
+
+
+class PasskeyView(View):
+    """A passkey."""
+
+    id: str
+    device: str
+    created_at: str
+    last_used_at: str
+    fingerprint: str = Field(description="SHA-256 of the public key, as proofs name it")
+    algorithm: int = Field(description="the COSE number: -7, -8 or -257")
+
+
+class PasskeyPage(View):
+    """Your passkeys."""
+
+    items: list[PasskeyView]
+    next: None = None
 
 
 class MeView(View):

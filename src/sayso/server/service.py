@@ -28,6 +28,7 @@ from sayso.types import SECOND, Micros
 if TYPE_CHECKING:
     from fastapi import Request as HttpRequest
 
+    from sayso.server.oidc import Provider
     from sayso.worker import Worker
 
 log = logging.getLogger("sayso.server")
@@ -197,6 +198,9 @@ class Service:
     metrics: Metrics
     health: HealthCheck
     hooks: HookSessions
+    oidc: Provider | None
+    #: Whether the library for passkeys is installed, and people are known here.
+    passkeys: bool
     #: When the use of each session was last noted in the store, by its hash.
     noted_uses: dict[str, float] = field(default_factory=dict)
     auth: bool

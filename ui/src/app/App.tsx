@@ -16,6 +16,7 @@ import { ErrorBoundary } from "./ErrorBoundary";
 
 const InboxPage = lazy(() => import("../inbox/InboxPage"));
 const GrantsPage = lazy(() => import("../pages/GrantsPage"));
+const AccountPage = lazy(() => import("../pages/AccountPage"));
 const LoginPage = lazy(() => import("../pages/LoginPage"));
 const ChatPage = lazy(() => import("../chat/ChatPage"));
 const RunsPage = lazy(() => import("../runs/RunsPage"));
@@ -35,6 +36,8 @@ function Page({ path }: { path: string }): ReactElement {
       return <InboxPage id={id} />;
     case "grants":
       return <GrantsPage />;
+    case "account":
+      return <AccountPage />;
     case "chat":
       return <ChatPage id={id} />;
     case "runs":

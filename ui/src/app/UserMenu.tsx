@@ -58,6 +58,11 @@ export function UserMenu({ me }: { me: Me }): ReactElement {
             <Icon name="key" /> Grants and refusals
           </Link>
           {me.auth && (
+            <Link to="/account" onClick={() => setOpen(false)}>
+              <Icon name="shield" /> Your account
+            </Link>
+          )}
+          {me.auth && (
             <button type="button" onClick={() => void leave()}>
               <Icon name="chevronLeft" /> Sign out
             </button>

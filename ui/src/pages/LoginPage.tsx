@@ -3,6 +3,8 @@
 import { useEffect, useRef, useState, type ReactElement } from "react";
 import { ApiError, api } from "../shared/api";
 import { Button } from "../shared/components/Button";
+import { passkeysWork, signWithPasskey } from "../shared/passkey";
+import { useResource } from "../shared/useResource";
 import { navigate } from "../shared/router";
 
 /** A path on this site. `//host` and `/\host` would lead to another one. */
@@ -17,14 +19,26 @@ export default function LoginPage(): ReactElement {
   /** A token of someone other than the signed-in user: ask before switching. */
   const [other, setOther] = useState("");
   const tried = useRef(false);
+  const ways = useResource("sign-ins", api.signIns).data;
+  const next = () => safeNext(new URLSearchParams(location.search).get("next"));
+  const enterWithPasskey = async () => {
+    setBusy(true);
+    setError("");
+    try {
+      await api.loginWithPasskey(await signWithPasskey(await api.passkeySignIn()));
+      navigate(next(), { replace: true });
+    } catch (problem) {
+      setError(problem instanceof ApiError ? problem.message : String(problem));
+      setBusy(false);
+    }
+  };
   const enter = async (secret: string, switchUser = false) => {
     setBusy(true);
     setError("");
     setOther("");
-    const next = safeNext(new URLSearchParams(location.search).get("next"));
     try {
       await api.login(secret.trim(), switchUser);
-      navigate(next, { replace: true });
+      navigate(next(), { replace: true });
     } catch (problem) {
       setError(problem instanceof ApiError ? problem.message : String(problem));
       if (problem instanceof ApiError && problem.status === 409) setOther(secret);
@@ -52,6 +66,16 @@ export default function LoginPage(): ReactElement {
           <path className="brand-tick" d="M9 16.5l5 5 9-11" />
         </svg>
         <h1>Sign in to Sayso</h1>
+        {ways?.oidc && (
+          <a className="button button-primary" href={`/api/login/oidc?page=${encodeURIComponent(next())}`}>
+            Continue with your organization
+          </a>
+        )}
+        {ways?.passkeys && passkeysWork && (
+          <Button type="button" disabled={busy} onClick={() => void enterWithPasskey()}>
+            Use a passkey
+          </Button>
+        )}
         <p className="muted">
           Open the link that <code>sayso serve</code> printed when it started, or paste a token here.
         </p>

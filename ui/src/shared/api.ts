@@ -16,6 +16,9 @@ import type {
   Groups,
   Me,
   Page,
+  Passkey,
+  PasskeyAnswer,
+  PasskeyOptions,
   Refusal,
   Request,
   RequestDetail,
@@ -132,6 +135,13 @@ export const api = {
   login: (token: string, switchUser = false) =>
     post<void>("/api/login", switchUser ? { token, switch: true } : { token }),
   logout: () => post<void>("/api/logout"),
+  signIns: (signal?: AbortSignal) => call<{ oidc: boolean; passkeys: boolean }>("/api/login", { signal }),
+  passkeySignIn: () => post<PasskeyOptions>("/api/login/passkey/options"),
+  loginWithPasskey: (answer: PasskeyAnswer) => post<void>("/api/login/passkey", answer),
+  passkeys: (signal?: AbortSignal) => call<{ items: Passkey[] }>("/api/passkeys", { signal }),
+  newPasskey: () => post<PasskeyOptions>("/api/passkeys/registration/options"),
+  addPasskey: (answer: PasskeyAnswer, name: string) => post<Passkey>("/api/passkeys", { ...answer, name }),
+  removePasskey: (id: string) => call<void>(`/api/passkeys/${encodeURIComponent(id)}`, { method: "DELETE" }),
   agents: (signal?: AbortSignal) => call<{ items: Agent[] }>("/api/agents", { signal }),
 
   requests: (query: Query, signal?: AbortSignal) => call<Page<Request>>(withQuery("/api/requests", query), { signal }),
@@ -141,6 +151,8 @@ export const api = {
   previewGrant: (id: string, grant: GrantInput, signal?: AbortSignal) =>
     post<GrantPreview | NoGrant>(`${at(id)}/grant-preview`, grant, { signal }),
   decide: (id: string, body: DecisionBody) => post<Request>(`${at(id)}/decision`, body, { limit: DECISION_LIMIT }),
+  /** Begin to confirm a decision with a passkey. */
+  confirmation: (id: string, body: DecisionBody) => post<PasskeyOptions>(`${at(id)}/confirmation`, body),
   decideAll: (items: OneOfMany[]) => post<{ items: Outcome[] }>("/api/decisions", items, { limit: READ_LIMIT }),
   /** Read a request after a decision got no response, to see whether it was recorded. */
   recorded: (id: string) => call<RequestDetail>(at(id), { limit: DECISION_LIMIT / 2 }),

@@ -141,6 +141,8 @@ export interface Request {
   size: number;
   can: DecisionType[];
   why_not?: string;
+  /** What each decision has to be confirmed with. */
+  confirm_with?: "passkey" | null;
 }
 
 export interface Turn {
@@ -231,6 +233,25 @@ export interface Groups {
   values: FilterValues;
 }
 
+/** What the server needs a passkey to sign; `statement` goes back with the answer. */
+export interface PasskeyOptions {
+  statement: string;
+  options: unknown;
+}
+
+export interface PasskeyAnswer {
+  statement: string;
+  answer: unknown;
+}
+
+export interface Passkey {
+  id: string;
+  device: string;
+  created_at: string;
+  last_used_at: string;
+  fingerprint: string;
+}
+
 export interface Me {
   name: string;
   role: string;
@@ -282,6 +303,7 @@ export interface DecisionBody extends Partial<Edit> {
   value?: Json;
   seen_digest: string | null;
   grant?: GrantInput;
+  passkey?: PasskeyAnswer;
 }
 
 export interface DiffLine {

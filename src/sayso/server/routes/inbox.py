@@ -34,6 +34,7 @@ from sayso.server.openapi import errors
 from sayso.server.request_views import edited_args, inert, request_view
 from sayso.server.responses import JsonResponse, RawJsonResponse, error_body
 from sayso.server.routes.parameters import Mine, RequestFilters, RequestId
+from sayso.server.routes.sign_in import confirmation_options, confirmed_by
 from sayso.server.schemas import (
     DECISION_FIELDS,
     BulkDecisionBody,
@@ -47,6 +48,7 @@ from sayso.server.schemas import (
     GrantPreviewView,
     GrantView,
     GroupsView,
+    OptionsView,
     RefusalPage,
     RefusalView,
     RequestPage,
@@ -191,13 +193,14 @@ async def decide_request(
     service = service_of(request)
     decision = _decision(body)
     tried = decision.type
+    by = await confirmed_by(request, who, body.passkey)
     try:
         async with recording_refusals(service, who.reviewer, tried=tried, request=request_id):
             check_visible(who, await service.inbox.get(request_id))
             decided = await service.inbox.decide(
                 request_id,
                 decision,
-                by=who.reviewer,
+                by=by,
                 seen_digest=body.seen_digest,
                 channel=who.channel,
                 grant=None if body.grant is None else body.grant.model_dump(),
@@ -212,6 +215,28 @@ async def decide_request(
             request_id,
         )
     return JsonResponse(request_view(decided, who.reviewer))
+
+
+@router.post(
+    "/requests/{request_id}/confirmation",
+    summary="Begin to confirm a decision with a passkey",
+    response_model=OptionsView,
+    responses=errors(400, 401, 403, 404, 413, 422, 429),
+)
+async def begin_confirmation(
+    request: Request,
+    who: CurrentReviewer,
+    request_id: RequestId,
+    body: Annotated[DecisionBody, json_body(DecisionBody)],
+) -> JsonResponse:
+    """Return what the browser needs to sign this decision with one of your passkeys.
+
+    Send the decision with the answer as its `passkey`, within two minutes.
+    """
+    check_visible(who, await service_of(request).inbox.get(request_id))
+    decision = _decision(body)
+    options = await confirmation_options(request, who, request_id, body.seen_digest, decision)
+    return JsonResponse(options)
 
 
 @router.post(

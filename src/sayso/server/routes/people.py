@@ -81,7 +81,7 @@ async def change_person(
     request: Request,
     who: CurrentAdmin,
     name: PersonName,
-    body: Annotated[ChangePersonBody, json_body(ChangePersonBody)],
+    body: Annotated[ChangePersonBody, json_body(ChangePersonBody, required=False)],
 ) -> JsonResponse:
     """Change groups, role, mail address or stand-in, and list what ended with it."""
     store = service_of(request).store

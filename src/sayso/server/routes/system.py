@@ -69,11 +69,17 @@ async def sign_in(
         body.token.strip(),
         present=request.cookies.get(name, ""),
         switch=body.switch,
-        device=_device(request),
+        device=device_of(request),
     )
     response = Response(status_code=204)
+    set_session(request, response, secret)
+    return response
+
+
+def set_session(request: Request, response: Response, secret: str) -> None:
+    """Give the browser a session."""
     response.set_cookie(
-        name,
+        cookie_name(request.url.scheme),
         secret,
         max_age=directory.SESSION_SECONDS,
         httponly=True,
@@ -81,10 +87,9 @@ async def sign_in(
         secure=request.url.scheme == "https",
         path="/",
     )
-    return response
 
 
-def _device(request: Request) -> str:
+def device_of(request: Request) -> str:
     """Return what a list of sessions shows of the browser that opened one."""
     address = request.client.host if request.client else "?"
     return f"{request.headers.get('user-agent', '?'):.150} at {address}"

@@ -263,6 +263,8 @@ CREATE TABLE credential (
     assurance TEXT NOT NULL,
     opened_by TEXT NOT NULL,
     device TEXT NOT NULL,
+    public_key TEXT NOT NULL,
+    signed_in BIGINT NOT NULL,
     created BIGINT NOT NULL,
     ends BIGINT,
     idle BIGINT,

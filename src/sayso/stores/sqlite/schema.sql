@@ -257,6 +257,8 @@ CREATE TABLE credential (
     assurance TEXT NOT NULL,
     opened_by TEXT NOT NULL,
     device TEXT NOT NULL,
+    public_key TEXT NOT NULL,
+    signed_in INTEGER NOT NULL,
     created INTEGER NOT NULL,
     ends INTEGER,
     idle INTEGER,

@@ -6,6 +6,7 @@
 import { useRef, useState } from "react";
 import { ApiError, api } from "../api";
 import { toast } from "../components/Toasts";
+import { signWithPasskey } from "../passkey";
 import { useMe } from "../session";
 import type { DecisionBody, Request } from "../types";
 import { dropDraft } from "./draft";
@@ -43,7 +44,11 @@ export function useDecide(
     sentHere.add(request.id);
     setState({ id: request.id, busy: true, error: null });
     try {
-      const sent = { ...body, seen_digest: request.digest };
+      const plain = { ...body, seen_digest: request.digest };
+      const sent =
+        request.confirm_with === "passkey"
+          ? { ...plain, passkey: await signWithPasskey(await api.confirmation(request.id, plain)) }
+          : plain;
       const result = await decide(request.id, sent).catch((problem: unknown) => confirmed(problem, request, body, me));
       dropDraft(request.id);
       if (result.status === "pending") sentHere.delete(request.id);
