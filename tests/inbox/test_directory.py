@@ -59,10 +59,22 @@ def decide(store: Store, request: Request, by: Any, kind: str = "approve") -> Re
 # -- names
 
 
-@pytest.mark.parametrize("name", ["\u0430n\u0430", "ANA", "\u0391na", "ana"])
+@pytest.mark.parametrize("name", ["ANA", "ana", "\uff21\uff2e\uff21"])
 def test_name_that_looks_taken_is_refused(store: Store, name: str) -> None:
     add_person(store, "ana", by="ops")
     with pytest.raises(Conflict):
+        add_person(store, name, by="ops")
+
+
+def test_name_that_looks_taken_in_other_letters_is_refused(store: Store) -> None:
+    add_person(store, "\u0441\u043e\u0441\u043e", by="ops")  # all of it Cyrillic
+    with pytest.raises(Conflict):
+        add_person(store, "coco", by="ops")
+
+
+@pytest.mark.parametrize("name", ["\u0430n\u0430", "\u0391na"])
+def test_name_of_mixed_letters_is_refused(store: Store, name: str) -> None:
+    with pytest.raises(NotAllowed, match="mixes"):
         add_person(store, name, by="ops")
 
 

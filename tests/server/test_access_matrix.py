@@ -39,6 +39,9 @@ BODIES: dict[str, Any] = {
     "preview_grant": {"scope": "exact"},
     "sign_in": {"token": "wrong"},
     "end_sessions": {"name": "nobody-here"},
+    "sign_in_with_passkey": {"statement": "{}", "answer": {}},
+    "add_passkey": {"statement": "{}", "answer": {}},
+    "begin_confirmation": {"type": "reject"},
 }
 
 # The statuses of the roles, in their order, by operation and object: a request for all reviewers,
@@ -126,6 +129,18 @@ EXPECTED: dict[str, dict[str, str]] = {
     "get_me": {"none": _SIGNED_IN},
     "list_agents": {"none": _SIGNED_IN},
     "list_hooks": {"none": "401 200 200 403 403 200 200 200"},
+    "list_sign_ins": {"none": _ALL},
+    "begin_passkey_sign_in": {"none": _ALL},
+    "sign_in_with_passkey": {"none": "403 403 403 403 403 403 403 403"},
+    "list_passkeys": {"none": _SIGNED_IN},
+    "begin_passkey": {"none": "401 403 403 403 403 403 403 403"},
+    "add_passkey": {"none": "401 403 403 403 403 403 403 403"},
+    "remove_passkey": {"none": "401 403 403 403 403 403 403 403"},
+    "begin_confirmation": {
+        "open": "401 403 403 403 403 403 403 403",
+        "finance": "401 403 403 403 403 404 403 403",
+        "chat": "401 403 403 403 403 403 403 403",
+    },
     "get_health": {"none": _ALL},
     "get_metrics": {"none": _ALL},
     "add_person": {"none": "401 403 403 403 403 403 403 201"},

@@ -40,7 +40,7 @@ def test_admin_adds_changes_and_removes_person(serve: Serve) -> None:
     admin = server.client(server.token("boss", "admin"))
     added = admin.post("/api/people", json={"name": "ana", "groups": ["finance"]})
     assert (added.status_code, added.json()["groups"]) == (201, ["finance"])
-    assert admin.post("/api/people", json={"name": "\u0430na"}).status_code == 409
+    assert admin.post("/api/people", json={"name": "ANA"}).status_code == 409
     made = admin.post("/api/tokens", json={"name": "ana", "ends_in": 60}).json()
     ana = server.client(made["token"])
     assert ana.get("/api/me").json()["groups"] == ["finance"]
