@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 from sayso import forking
-from sayso.forking import cut_short, fork_safe_lock, generation, no_fork, renew_in_child
+from sayso.forking import cut_short, fork_safe_lock, no_fork, process, renew_in_child
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -68,16 +68,16 @@ def test_a_child_never_sees_a_section_half_done() -> None:
 
     def work(over: threading.Event) -> None:
         while not over.is_set():
-            with no_fork():
+            with no_fork.lock:
                 pair[0] += 1
                 time.sleep(0.001)
-                with no_fork():
+                with no_fork.lock:
                     pair[1] += 1
 
     def child() -> None:
         assert pair[0] == pair[1]
         assert cut_short() == ""
-        with no_fork():
+        with no_fork.lock:
             pass
 
     with another_thread(work):
@@ -91,7 +91,7 @@ def test_a_fork_inside_a_section_is_told_to_the_child() -> None:
         assert cut_short() == "own"
         assert in_child(lambda: None), "it can fork itself"
 
-    with no_fork():
+    with no_fork.lock:
         assert in_child(child)
     assert cut_short() == ""
 
@@ -101,13 +101,13 @@ def test_a_fork_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     inside = threading.Event()
 
     def work(over: threading.Event) -> None:
-        with no_fork():
+        with no_fork.lock:
             inside.set()
             over.wait()
 
     def child() -> None:
         assert cut_short() == "other"
-        with no_fork():
+        with no_fork.lock:
             pass
         assert in_child(grandchild)
 
@@ -124,9 +124,9 @@ def test_threads_that_fork_at_once() -> None:
 
     def work() -> None:
         for _ in range(5):
-            with no_fork():
+            with no_fork.lock:
                 pass
-            outcomes.append(in_child(lambda: no_fork().acquire()))
+            outcomes.append(in_child(lambda: no_fork.lock.acquire()))
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
@@ -150,25 +150,25 @@ class Owner:
 
 def test_owners_are_renewed_once_per_fork_and_only_in_the_child() -> None:
     owners = [Owner(), Owner(fails=True), Owner()]
-    begun = generation()
+    begun = process.forks
 
     def child() -> None:
         assert [owner.renewed for owner in owners] == [1, 1, 1]
-        assert generation() == begun + 1
+        assert process.forks == begun + 1
         assert in_child(grandchild)
 
     def grandchild() -> None:
         assert [owner.renewed for owner in owners] == [2, 2, 2]
-        assert generation() == begun + 2
+        assert process.forks == begun + 2
 
     assert in_child(child)
     assert [owner.renewed for owner in owners] == [0, 0, 0]
-    assert generation() == begun
+    assert process.forks == begun
 
 
 def test_nothing_is_kept_of_owners_and_threads_that_are_gone() -> None:
     def work(_: threading.Event) -> None:
-        with no_fork():
+        with no_fork.lock:
             Owner()
 
     gc.collect()

@@ -51,7 +51,8 @@ def canonical(value: object) -> bytes:
             data = rfc8785.dumps(cast("Any", value))
     except RecursionError:  # only where the caller's own stack is nearly full
         raise InvalidCall("the value is nested too deeply for the stack that is left") from None
-    _check_size(len(data))
+    if len(data) > MAX_BYTES:
+        raise _too_big()
     return data
 
 
@@ -122,22 +123,22 @@ def _quoted(key: str) -> str:
 
 
 def _text(data: str | bytes) -> str:
-    _check_size(len(data))
+    if len(data) > MAX_BYTES:
+        raise _too_big()
     if isinstance(data, bytes):
         try:
             data = data.decode()
         except UnicodeDecodeError as error:
             raise InvalidCall(f"the JSON is not UTF-8: bad byte at {error.start}") from None
-    elif not data.isascii():
-        _check_size(len(data.encode(errors="surrogatepass")))
+    elif not data.isascii() and len(data.encode(errors="surrogatepass")) > MAX_BYTES:
+        raise _too_big()
     if data.startswith("\ufeff"):
         raise InvalidCall("the JSON starts with a byte order mark; send it without one")
     return data
 
 
-def _check_size(size: int) -> None:
-    if size > MAX_BYTES:
-        raise InvalidCall(f"the value has {_TOO_BIG}")
+def _too_big() -> InvalidCall:
+    return InvalidCall(f"the value has {_TOO_BIG}")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -187,7 +188,8 @@ def _check(value: object) -> bool:
         else:
             levels.pop()
             path.pop()
-    _check_size(size)
+    if size > MAX_BYTES:
+        raise _too_big()
     return plain
 
 
@@ -199,7 +201,8 @@ def _enter(
         _refuse(path, _TOO_DEEP)
     if items > MAX_ITEMS:
         _refuse(path, _TOO_MANY)
-    _check_size(size)
+    if size > MAX_BYTES:
+        raise _too_big()
     if type(node) is not dict:
         return enumerate(node), True
     ascii_keys = True

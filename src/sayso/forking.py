@@ -6,8 +6,8 @@ to the parent. So every object that has any of these starts anew in the child (`
 
 A snapshot taken in the middle of a change is useless. SQLite is the important case: it keeps the
 locks of a file in variables of the whole process, behind locks of its own. A child that inherits
-them half changed hangs, or takes its parent's locks for its own. ``with no_fork():`` marks such a
-section: a fork waits until no other OS thread is in one.
+them half changed hangs, or takes its parent's locks for its own. ``with no_fork.lock:`` marks such
+a section: a fork waits until no other OS thread is in one.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _sections: WeakSet[Any] = WeakSet()
 _held: list[Any] = []
 
 
-class _Section(threading.local):
+class _NoFork(threading.local):
     """One lock per OS thread, so that entering costs nothing but a lock that is free."""
 
     def __init__(self) -> None:
@@ -75,31 +75,26 @@ class _Section(threading.local):
             _sections.add(self.lock)
 
 
-_section = _Section()
-
-
-def no_fork() -> threading.RLock:
-    """Return a context manager that keeps other OS threads from forking until the block ends.
-
-    Blocks may be nested. Do not wait for other OS threads inside.
-    """
-    return _section.lock
+#: ``with no_fork.lock:`` keeps other OS threads from forking until the block ends. Blocks may be
+#: nested. Do not wait for other OS threads inside.
+no_fork = _NoFork()
 
 
 # -- forking
 
-_generation = 0
+
+class Process:
+    """This process, among those that were forked from one another."""
+
+    #: The number of forks between the first process and this one. Anything that was started under
+    #: another number belongs to a parent process.
+    forks = 0
+
+
+process = Process()
 _cut_short: Literal["", "own", "other"] = ""
 #: The same of the fork that is under way.
 _cuts: Literal["", "own", "other"] = ""
-
-
-def generation() -> int:
-    """Return the number of forks between the first process and this one.
-
-    Anything that was started in another generation belongs to a parent process.
-    """
-    return _generation
 
 
 def cut_short() -> Literal["", "own", "other"]:
@@ -114,7 +109,7 @@ def cut_short() -> Literal["", "own", "other"]:
 def _before() -> None:
     global _cuts
     _forking.acquire()
-    _cuts = "own" if _section.lock._is_owned() else ""  # type: ignore[attr-defined]
+    _cuts = "own" if no_fork.lock._is_owned() else ""  # type: ignore[attr-defined]
     end = time.monotonic() + PATIENCE
     for lock in list(_sections):
         if lock.acquire(timeout=max(end - time.monotonic(), 0.0)):
@@ -130,12 +125,12 @@ def _release() -> None:
 
 
 def _in_child() -> None:
-    global _generation, _cut_short
-    _generation += 1
+    global _cut_short
+    process.forks += 1
     _cut_short = _cuts
     _release()
     _sections.clear()
-    _sections.add(_section.lock)
+    _sections.add(no_fork.lock)
     for lock in list(_locks):
         lock._at_fork_reinit()  # type: ignore[attr-defined]  # as the standard library does
     for renew in [*_callbacks, *(owner.after_fork for owner in list(_renewables))]:

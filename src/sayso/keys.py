@@ -18,7 +18,7 @@ order in which to rotate keys on several machines.
 Three things are made with keys, under separate domains, so that one cannot be used as another:
 
 - a *signature*, ``<key id>.<base64url>``, over one decision or seal;
-- a *row MAC*, ``<row key id>.<base64url>``, over one row of the store. Every process that may write
+- a *row MAC*, ``<row key id>.<hex>``, over one row of the store. Every process that may write
   the store has the row key: ``SAYSO_ROW_KEY``, or one derived from the HMAC key or the Ed25519 seed
   if that variable is not set. It proves that such a process wrote a row, and never that a person
   decided something;
@@ -85,7 +85,7 @@ class RowKey:
 
     def mac(self, data: bytes) -> str:
         """Return the MAC of ``data``, under the id of this key."""
-        return f"{self.id}.{_encode(hmac.digest(self._key, data, 'sha256'))}"
+        return f"{self.id}.{hmac.digest(self._key, data, 'sha256').hex()}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -300,7 +300,7 @@ class Keyring:
         text = str(mac)
         key = _named(self.rows, text)
         if key is None:
-            return self._unknown(text, _is_signature, f"{ENVIRONMENT} or {ROW_ENVIRONMENT}")
+            return self._unknown(text, _is_hash, f"{ENVIRONMENT} or {ROW_ENVIRONMENT}")
         return _equal(key.mac(data), text)
 
     def sign(self, data: bytes) -> str:
@@ -334,7 +334,7 @@ class Keyring:
         # An old Ed25519 key does not count: its plain links can be made without any key.
         key = _named(self.keys, text)
         if key is None:
-            return self._unknown(text, _is_link, ENVIRONMENT)
+            return self._unknown(text, _is_hash, ENVIRONMENT)
         return isinstance(key, HmacKey) and _equal(key.link(data), text)
 
     def _unknown(self, text: str, is_whole: Callable[[str], bool], where: str) -> Literal[False]:
@@ -358,14 +358,17 @@ _K = TypeVar("_K", HmacKey | Ed25519Key, RowKey)
 
 def _named(keys: Iterable[_K], text: str) -> _K | None:
     key_id = text.partition(".")[0]
-    return next((key for key in keys if key.id == key_id), None)
+    for key in keys:
+        if key.id == key_id:
+            return key
+    return None
 
 
 def _is_signature(text: str) -> bool:
     return len(_decode(text) or b"") in (32, 64)
 
 
-def _is_link(text: str) -> bool:
+def _is_hash(text: str) -> bool:
     return len(text) == 64 and _is_hex(text)
 
 

@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache, partial, update_wrapper
 from queue import SimpleQueue
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
@@ -453,10 +453,19 @@ class Body:
     """The body of a call, which may run on in a worker thread after its caller was cancelled."""
 
     def __init__(self, ended: Callable[[], None]) -> None:
+        """``ended`` is called once no worker thread runs a part."""
         self._ended = ended
         self._lock = threading.Lock()
         #: The caller, and worker threads that run functions of the body.
         self._parts = 1
+
+    def __enter__(self) -> Body:
+        self._token = _body.set(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _body.reset(self._token)
+        self.leave()
 
     @property
     def in_worker_thread(self) -> bool:
@@ -482,17 +491,6 @@ class Body:
 
 
 _body: contextvars.ContextVar[Body | None] = contextvars.ContextVar("sayso_body", default=None)
-
-
-@contextmanager
-def run_body(ended: Callable[[], None]) -> Iterator[Body]:
-    """Run the body of a call inside ``with``. Call ``ended`` once no worker thread runs a part."""
-    body = Body(ended)
-    try:
-        with context_value(_body, body):
-            yield body
-    finally:
-        body.leave()
 
 
 async def awaited(value: Awaitable[T]) -> T:

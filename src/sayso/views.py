@@ -24,6 +24,7 @@ from sayso.types import (
     RequestKind,
     RequestStatus,
     Risk,
+    Vote,
     VoteMade,
     moment,
     requester_name,
@@ -121,16 +122,7 @@ def request_of(
         allowed=doubt_answers(attempt_running) if in_doubt else terms.decisions,
         reviewers=terms.reviewers,
         quorum=terms.quorum,
-        votes=tuple(
-            VoteMade(
-                type=vote.type,
-                by=vote.by,
-                at=moment(vote.at),
-                assurance=vote.assurance,
-                on_behalf_of=vote.on_behalf_of,
-            )
-            for vote in call.votes
-        ),
+        votes=tuple(map(_vote_made, call.votes)),
         risk=terms.risk,
         rule=terms.rule,
         requester=requester_name(call.requester),
@@ -152,10 +144,23 @@ def request_of(
     )
 
 
+def _vote_made(vote: Vote) -> VoteMade:
+    return VoteMade(
+        type=vote.type,
+        by=vote.by,
+        at=moment(vote.at),
+        assurance=vote.assurance,
+        on_behalf_of=vote.on_behalf_of,
+    )
+
+
 def _as_declared(args: dict[str, Json], schema: Mapping[str, Any] | None) -> dict[str, Json]:
     """Put the arguments in the order of the tool's parameters; stored JSON is sorted."""
-    declared = [name for name in (schema or {}).get("properties", ()) if name in args]
-    return {name: args[name] for name in (*declared, *args)}
+    ordered: dict[str, Json] = {}
+    for name in (schema or {}).get("properties", ()):
+        if name in args:
+            ordered[name] = args[name]
+    return ordered | args
 
 
 def converted_arguments(request: Request) -> dict[str, Json]:

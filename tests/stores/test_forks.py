@@ -151,7 +151,7 @@ def test_every_use_of_sqlite_is_a_section(tmp_path: Path, monkeypatch: pytest.Mo
 
     def execute(connection: sqlite3.Connection, statement: str, *values: Any) -> sqlite3.Cursor:
         statements.append(statement)
-        assert no_fork()._is_owned(), statement  # type: ignore[attr-defined]
+        assert no_fork.lock._is_owned(), statement  # type: ignore[attr-defined]
         return sqlite3.Connection.execute(connection, statement, *values)
 
     monkeypatch.setattr(files.Connection, "execute", execute, raising=False)

@@ -33,10 +33,10 @@ def envelope(call: Call) -> dict[str, object]:
         "tool": call.tool,
         "tool_digest": call.tool_digest,
         "args": call.args_hash,
-        "written": _hashed(call.written or ""),
-        "title": _hashed(call.title),
-        "note": _hashed(call.note),
-        "preview": _hashed(call.preview),
+        "written": _hashed(call.written) if call.written else "",
+        "title": _hashed(call.title) if call.title else "",
+        "note": _hashed(call.note) if call.note else "",
+        "preview": _hashed(call.preview) if call.preview else "",
         "binds": call.binds,
         "effect_key": call.effect_key,
         "terms": terms_bound(call.terms),
@@ -46,7 +46,7 @@ def envelope(call: Call) -> dict[str, object]:
 
 
 def _hashed(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if text else ""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def terms_bound(terms: Terms) -> dict[str, object]:
@@ -68,7 +68,7 @@ def terms_bound(terms: Terms) -> dict[str, object]:
         "valid_for": round(terms.valid_for * 1_000_000),
         "overturn": terms.overturn,
         "max_rejections": terms.max_rejections,
-        "footprint": _hashed(terms.footprint),
+        "footprint": _hashed(terms.footprint) if terms.footprint else "",
     }
 
 

@@ -180,19 +180,26 @@ class Propose(RunCommand):
 
     @property
     def needs(self) -> Needs:
-        asked = {(self.agent, c.tool_digest) for c in self.calls if c.terms.verdict == "ask"}
-        keys = (call.effect_key for call in self.calls)
+        asked: set[tuple[str, str]] = set()
+        callers: list[str] = []
+        effects: list[str] = []
+        equals: dict[tuple[str, str, str], None] = {}
+        for call in self.calls:
+            if call.terms.verdict == "ask":
+                asked.add((self.agent, call.tool_digest))
+            if call.caller:
+                callers.append(call.caller)
+            if call.effect_key and self.owner is not None:
+                effects.append(call.effect_key)
+            if call.kind == "approval":
+                equals[self.agent, call.tool, call.args_hash] = None
         return Needs(
             run=self.run,
-            keys=tuple(c.key for c in self.calls),
-            callers=tuple(c.caller for c in self.calls if c.caller),
+            keys=tuple([call.key for call in self.calls]),
+            callers=tuple(callers),
             grants_for=tuple(sorted(asked)),
-            effects=() if self.owner is None else tuple(filter(None, keys)),
-            refusals_for=tuple(
-                dict.fromkeys(
-                    (self.agent, c.tool, c.args_hash) for c in self.calls if c.kind == "approval"
-                )
-            ),
+            effects=tuple(effects),
+            refusals_for=tuple(equals),
         )
 
 

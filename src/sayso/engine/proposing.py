@@ -82,13 +82,14 @@ def _open_run(work: UnitOfWork, command: Propose) -> Run:
     work.new_run = True
     owner = work.thread.owner
     is_claimed = command.requester != requester_name(command.requester)
-    if not owner and not is_claimed:
-        work.set_owner(command.requester)
-    elif owner and plain_name(owner) != plain_name(command.requester):
+    if owner and plain_name(owner) != plain_name(command.requester):
         raise NotAllowed(
             f"the thread {command.thread!r:.80} belongs to {owner}: pass requester={owner!r} if "
             "the run is for them, or use another thread"
         )
+    if command.requester and not owner and not is_claimed:
+        work.thread = work.thread._replace(owner=command.requester)  # for good
+        work.writes["owner"] = command.requester
     return work.put_run(
         Run(
             id=command.run,

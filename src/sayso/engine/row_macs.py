@@ -124,9 +124,10 @@ def _run(run: Run) -> Values:
     )
 
 
-def _thread(thread: Thread) -> Values:
-    texts = (thread.id, thread.owner, thread.messages_pruned, thread.head)
-    return texts, (thread.messages, thread.created, thread.seq)
+def _thread(values: Row) -> Values:
+    """Return the fields of a thread from those before its MAC."""
+    id, owner, messages, messages_pruned, seq, head, created, *_ = values
+    return (id, owner, messages_pruned, head), (messages, created, seq)
 
 
 def _message(message: StoredMessage) -> Values:
@@ -195,10 +196,11 @@ def _covered(fields: Fields, values: Any, seq: int | None = None) -> bytes:
 def values_mac(
     kind: type[AuthenticRow], values: Any, mac: Callable[[bytes], str], seq: int | None = None
 ) -> str:
-    """Return the MAC of a row as it is stored: ``<version>.<row key id>.<base64url>``.
+    """Return the MAC of a row as it is stored: ``<version>.<row key id>.<hex>``.
 
-    ``values`` is the row itself or, of a call, its ``call_values``. ``seq`` replaces that of a call
-    or a run, which is only known when the row is written.
+    ``values`` is the row itself or, of a call, its ``call_values``; of a thread, the fields before
+    the MAC suffice. ``seq`` replaces that of a call or a run, which is only known when the row is
+    written.
     """
     fields = FIELDS[kind]
     return f"{fields.version}.{mac(_covered(fields, values, seq))}"

@@ -6,7 +6,6 @@ its open calls, and releases the lease unless it is held.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -148,19 +147,23 @@ def claim(work: UnitOfWork, command: commands.Claim) -> Run | None:
 def start(work: UnitOfWork, command: commands.Start) -> tuple[Call, ...]:
     """Start the calls that are ready. Those that may no longer run are asked about again."""
     calls = [work.require_call(call_id) for call_id in command.calls]
-    ready = [call for call in calls if call.status is CallStatus.READY]
     _check_not_stopped(work.require_run())
-    _check_seen(calls, command.seen)
-    if command.exactly and len(ready) < len(calls):
+    ready = 0
+    only_reads = True
+    for call, seen in zip(calls, command.seen, strict=True):
+        if call.status is CallStatus.READY:
+            _check_seen(call, seen)
+            ready += 1
+            only_reads = only_reads and call.is_read
+    if command.exactly and ready < len(calls):
         raise Conflict(f"a call of run {command.run} is not ready any more: read it again")
-    only_reads = all(call.is_read for call in ready)
     if not ready or not (only_reads or lease_run(work, command.owner, command.lease)):
         return tuple(calls)
-    started = tuple(
-        begin(work, c, command.owner) if c.status is CallStatus.READY else c for c in calls
-    )
+    for place, call in enumerate(calls):
+        if call.status is CallStatus.READY:
+            calls[place] = begin(work, call, command.owner)
     refresh_run(work, hold=only_reads)
-    return started
+    return tuple(calls)
 
 
 def _check_not_stopped(run: Run) -> None:
@@ -168,11 +171,10 @@ def _check_not_stopped(run: Run) -> None:
         raise Cancelled(f"run {run.id} was cancelled: {run.stop}")
 
 
-def _check_seen(calls: Sequence[Call], seen: Sequence[str]) -> None:
-    """Raise ``Conflict`` if a row is not the one that was checked."""
-    for call, mac in zip(calls, seen, strict=True):
-        if call.status is CallStatus.READY and call.mac != mac:
-            raise Conflict(f"{call.id} changed after it was checked: read it again")
+def _check_seen(call: Call, seen: str) -> None:
+    """Raise ``Conflict`` if a ready row is not the one that was checked."""
+    if call.status is CallStatus.READY and call.mac != seen:
+        raise Conflict(f"{call.id} changed after it was checked: read it again")
 
 
 def begin(work: UnitOfWork, call: Call, owner: str) -> Call:
@@ -381,7 +383,7 @@ def complete(work: UnitOfWork, command: commands.Complete) -> Call:
     """Start a ready call and record its outcome in one step."""
     call = work.require_call(command.call)
     _check_not_stopped(work.require_run())
-    _check_seen([call], [command.seen])
+    _check_seen(call, command.seen)
     if call.status is not CallStatus.READY or not lease_run(work, command.owner, command.lease):
         return call
     call = begin(work, call, command.owner)
@@ -400,7 +402,7 @@ def release(work: UnitOfWork, command: commands.Release) -> Call:
     """Release a ready call to its agent. Leases of the run stay as they are."""
     call = work.require_call(command.call)
     _check_not_stopped(work.require_run())
-    _check_seen([call], [command.seen])
+    _check_seen(call, command.seen)
     if call.status is not CallStatus.READY:
         return call
     not_now = _consume_approval(work, call)

@@ -161,7 +161,7 @@ class UnitOfWork:
         return run
 
     def set_run(self, status: RunStatus, **changes: Any) -> Run:
-        run = run_moved(self.require_run(), status, **changes)
+        run = run_moved(self.run or self.require_run(), status, **changes)
         return run if run == self.run else self.put_run(run)
 
     def put_call(self, call: Call) -> Call:
@@ -181,7 +181,7 @@ class UnitOfWork:
         return self.put_call(moved(call, to, **changes))
 
     def _count(self, left: CallStatus | None, entered: CallStatus) -> None:
-        run = self.require_run()
+        run = self.run or self.require_run()
         changes: dict[str, Any] = {}
         if left in COUNTERS:
             changes[COUNTERS[left]] = getattr(run, COUNTERS[left]) - 1
@@ -214,12 +214,6 @@ class UnitOfWork:
             self.emit(type, actor=actor, **body)
         else:
             self.pending_events.append(PendingEvent(type, actor, "", "", body, system=True))
-
-    def set_owner(self, owner: str) -> None:
-        """Give the thread to a person, for good."""
-        self.thread = self.thread._replace(owner=owner)
-        if owner:
-            self.writes["owner"] = owner
 
     def _add_row_changes(self) -> None:
         """Put messages, runs and owners into the chain: they change without events of their own.
@@ -258,10 +252,10 @@ class UnitOfWork:
             head = self.deps.link(covered)
             event = (thread.id, seq, self.now, type, actor, text, digest, head, run, call, 0)
             self.events.append(tuple.__new__(Event, event))
-        moved = int(seq > thread.seq) or thread.moved
         created = thread.created or self.now
-        thread = thread._replace(seq=seq, head=head, moved=moved, created=created)
-        return thread._replace(mac=values_mac(Thread, thread, self.deps.mac))
+        fields = (thread.id, thread.owner, thread.messages, thread.messages_pruned, seq, head)
+        mac = values_mac(Thread, (*fields, created), self.deps.mac)
+        return Thread(*fields, created, mac, thread.sealed, moved=1)
 
     def _chain_events(self) -> None:
         # Without an event, a change that is undone by putting the old row back goes undetected.

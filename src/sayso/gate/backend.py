@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -47,7 +47,6 @@ from sayso.sync import (
     Body,
     CommitWaiter,
     read,
-    run_body,
     to_thread,
     write,
     write_shielded,
@@ -184,7 +183,7 @@ class Backend(Protocol):
 
         The body outlives ``with``, in a worker thread, if its caller is cancelled.
         """
-        return run_body(lambda: None)
+        return Body(lambda: None)
 
     def inner_run(self, call: Call) -> str | None:
         """Return the run of the requests that a running call makes, if it is not its own."""
@@ -264,8 +263,8 @@ class StoreBackend(Backend):
         return Start(
             thread=calls[0].thread,
             run=calls[0].run,
-            calls=tuple(call.id for call in calls),
-            seen=tuple(call.mac for call in calls),
+            calls=tuple([call.id for call in calls]),
+            seen=tuple([call.mac for call in calls]),
             owner=owner,
             lease=round(length * 1_000_000),
             exactly=True,
@@ -564,12 +563,14 @@ class StoreBackend(Backend):
             hold=entry.hold,
             retry=retry,
         )
-        ends = self._ends(entry, "done" if ok else "failed")
-        read_run = ReadRun(thread=call.thread, run=call.run)
-        results = await write_shielded(self.store, record, *ends, read_run)
-        recorded: Call = results[0]
-        entry.recorded = results[-1]
-        return recorded
+        after: Command
+        if entry.alone:
+            status = "done" if ok else "failed"
+            after = Finish(thread=call.thread, run=call.run, status=status)
+        else:
+            after = ReadRun(thread=call.thread, run=call.run)
+        recorded, entry.recorded = await write_shielded(self.store, record, after)
+        return cast(Call, recorded)
 
     def _ends(self, entry: RunEntry, status: str) -> tuple[Command, ...]:
         if not entry.alone:
@@ -592,22 +593,18 @@ class StoreBackend(Backend):
         answer, result, said = await ask(call)  # outside any transaction
         return await self._record(Settle(**_attempt(call), answer=answer, result=result, said=said))
 
-    @contextmanager
-    def lease(self, entry: RunEntry, call: Call, began: float) -> Iterator[RunLease]:
+    def lease(self, entry: RunEntry, call: Call, began: float) -> RunLease:
         lease = RunLease(self.store, entry.owner, self.lease_length).on(call.thread, call.run)
         if call.status is CallStatus.RUNNING:  # a read has none
             lease.keep(call.token, began)
-        try:
-            yield lease
-        finally:
-            lease.drop()
+        return lease
 
     def attempt(self, call: Call) -> AbstractContextManager[Body]:
         if call.is_read:
             return super().attempt(call)
         lease = AttemptLease(self.store, call, self.lease_length)
         lease.keep()
-        return run_body(lease.drop)
+        return Body(lease.drop)
 
     async def send(self, call: Call, command: Command) -> Call:
         """Write a command about one call, and return its row."""
@@ -631,7 +628,8 @@ class StoreBackend(Backend):
         return Leased(f"{call.id} is not in the store") if run is None else leased(run)
 
     async def finish(self, entry: RunEntry, status: str, output: str | None = None) -> None:
-        await to_thread(self._finish, entry, status, output)
+        if entry.recorded is None or entry.recorded.status in LIVE:
+            await to_thread(self._finish, entry, status, output)
 
     def _finish(self, entry: RunEntry, status: str, output: str | None) -> None:
         run = self.store.run(entry.name)

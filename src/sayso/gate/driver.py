@@ -35,7 +35,7 @@ from sayso.errors import (
     ResultNotKept,
     describe_error,
 )
-from sayso.forking import generation, renew_in_child
+from sayso.forking import process, renew_in_child
 from sayso.gate import os_threads
 from sayso.gate.backend import Backend, Lease, RunEntry, has_changed
 from sayso.gate.failures import failure_of
@@ -306,7 +306,7 @@ class Driver:
     async def _execute(self, entry: RunEntry, plan: Plan, call: Call, body: Body) -> Ended:
         effect = plan.run
         assert effect is not None
-        begun_in = generation()
+        begun_in = process.forks
         handled = sys.exception()
         inner: list[BaseException] = []
         try:
@@ -319,7 +319,7 @@ class Driver:
         except BaseException as error:
             if isinstance(error, GeneratorExit):
                 raise  # nothing can be awaited any more; the call is in doubt when the lease ends
-            if begun_in != generation():
+            if begun_in != process.forks:
                 raise  # this process was forked by the effect: the parent records the outcome
             if isinstance(error, Paused):
                 elsewhere = not error.requests or any(r.run != call.run for r in error.requests)
@@ -331,7 +331,7 @@ class Driver:
             reason = f"interrupted by {type(error).__name__}"
             await self.backend.record_doubt(call, reason, running=body.in_worker_thread)
             raise
-        if begun_in != generation():
+        if begun_in != process.forks:
             raise Conflict(
                 f"{call.id} runs in the parent of this process and is recorded there: end a "
                 "forked child with os._exit()"

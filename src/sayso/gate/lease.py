@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 from sayso.engine.commands import Cancel, Claim, EndLease, Finish, Note, Park, Propose, Reopen
 from sayso.engine.renewing import Renewal
 from sayso.errors import Conflict, Leased, SaysoError, StoreError
-from sayso.forking import fork_safe_lock, generation, renew_in_child
+from sayso.forking import fork_safe_lock, process, renew_in_child
 from sayso.gate import os_threads
 from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Store
@@ -55,12 +55,18 @@ class RunLease:
         self.token: int | None = None
         self._ends = 0.0
         self._kept = False
-        self._kept_in = generation()
+        self._kept_in = process.forks
 
     def on(self, thread: str, run: str) -> RunLease:
         """Name the run that the lease is for."""
         self.thread, self.run = thread, run
         return self
+
+    def __enter__(self) -> RunLease:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.drop()
 
     @property
     def micros(self) -> int:
@@ -82,7 +88,7 @@ class RunLease:
     @property
     def lapsed(self) -> bool:
         """Whether our lease is over by this machine's clock, or belongs to a parent process."""
-        inherited = self._kept_in != generation()
+        inherited = self._kept_in != process.forks
         return self._kept and (inherited or time.monotonic() >= self._ends)
 
     async def wait(self, until: float | None = None) -> Run:
@@ -150,7 +156,7 @@ class RunLease:
         """Renew the lease of this token from now on. Its claim was sent at ``began``."""
         self.drop()
         self.token, self._ends, self._kept = token, began + self.length, True
-        self._kept_in = generation()
+        self._kept_in = process.forks
         note_taken(self.run)
         self._renewer = renewer_of(self.store)
         self._renewer.keep(self)
@@ -325,7 +331,8 @@ class LeaseRenewer:
 
     def after_fork(self) -> None:
         """Start without leases: the parent process renews its own."""
-        self._condition = threading.Condition()
+        self._lock = threading.Lock()
+        self._due_changed = threading.Condition(self._lock)
         #: When each lease is due, on the monotonic clock.
         self._due: dict[RunLease | AttemptLease, float] = {}
         self._worker: threading.Thread | None = None
@@ -335,30 +342,36 @@ class LeaseRenewer:
 
     def keep(self, lease: RunLease | AttemptLease) -> None:
         due = time.monotonic() + lease.length / 3
-        with self._condition:
+        with self._lock:
             self._due[lease] = due
-            if self._worker is None or not self._worker.is_alive():
-                self._worker = threading.Thread(target=self._run, name="sayso-lease", daemon=True)
-                self._worker.start()
+            if self._worker is None:
+                worker = threading.Thread(target=self._run, name="sayso-lease", daemon=True)
+                worker.start()
+                self._worker = worker
             elif due < self._wakes_at:
-                self._condition.notify()
+                self._due_changed.notify()
 
     def drop(self, lease: RunLease | AttemptLease) -> None:
-        with self._condition:
+        with self._lock:
             self._due.pop(lease, None)
 
     def _run(self) -> None:
-        while (leases := self._wait()) is not None:
-            if leases:
-                self._renew(leases)
+        try:
+            while (leases := self._wait()) is not None:
+                if leases:
+                    self._renew(leases)
+        except BaseException:
+            with self._lock:
+                self._worker = None
+            raise
 
     def _wait(self) -> list[RunLease | AttemptLease] | None:
         """Sleep until a lease may be due. Return those that are; None if there is none to keep."""
-        with self._condition:
+        with self._lock:
             now = time.monotonic()
             self._wakes_at = min([now + _IDLE, *self._due.values()])
             if self._wakes_at > now:
-                self._condition.wait(self._wakes_at - now)
+                self._due_changed.wait(self._wakes_at - now)
                 now = time.monotonic()
             if not self._due:
                 self._worker = None
@@ -377,7 +390,7 @@ class LeaseRenewer:
             if not self._failing:  # it is tried again soon, and would say the same
                 log.warning("leases could not be renewed yet: %s", error)
             self._failing = True
-        with self._condition:
+        with self._lock:
             for lease, renewal in renewals.items():
                 wait = lease.length / 3
                 if extended.get(renewal.row):
@@ -411,30 +424,28 @@ def _is_parked(run: Run, due_at: Micros | None) -> bool:
 # too, for as long as the call runs.
 
 
-@dataclass(slots=True)
-class _Work:
-    """A call that runs, or a run that is advanced."""
+class working:
+    """Note that this call or run is in progress inside ``with``; ``store_id`` is its store."""
 
-    store_id: str
-    run: str
-    call: str
-    over: bool = False
+    __slots__ = ("_token", "call", "over", "run", "store_id")
+
+    def __init__(self, store_id: str, run: str, call: str = "") -> None:
+        self.store_id = store_id
+        self.run = run
+        self.call = call
+        self.over = False
+
+    def __enter__(self) -> None:
+        self._token = _around.set((*_around.get(), self))
+
+    def __exit__(self, *exception: object) -> None:
+        self.over = True
+        _around.reset(self._token)
 
 
-_around: contextvars.ContextVar[tuple[_Work, ...]] = os_threads.follow(
+_around: contextvars.ContextVar[tuple[working, ...]] = os_threads.follow(
     contextvars.ContextVar("sayso_around", default=()), ()
 )
-
-
-@contextmanager
-def working(store_id: str, run: str, call: str = "") -> Iterator[None]:
-    """Note that this call or run is in progress inside ``with``; ``store_id`` is its store."""
-    work = _Work(store_id, run, call)
-    with context_value(_around, (*_around.get(), work)):
-        try:
-            yield
-        finally:
-            work.over = True
 
 
 def runs_here(call: str) -> bool:

@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import inspect
 import logging
-import secrets
+import os
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -101,7 +101,7 @@ def effect_key_of(plan: Plan, binds: str, terms: Terms, args: str) -> str:
 def new_call(plan: Plan, terms: Terms, preview: str = "") -> NewCall:
     binds = plan.binds()
     return NewCall(
-        id="req_" + secrets.token_hex(8),
+        id="req_" + os.urandom(8).hex(),
         key=plan.key,
         kind=plan.kind,
         tool=plan.tool_name,
@@ -109,7 +109,7 @@ def new_call(plan: Plan, terms: Terms, preview: str = "") -> NewCall:
         args=plan.args,
         args_hash=codec.sha256(plan.args.encode()),
         written=plan.written,
-        nonce=secrets.token_hex(16),
+        nonce=os.urandom(16).hex(),
         terms=terms,
         binds=binds,
         title="" if plan.title is None else plan.title(plan.args),

@@ -20,8 +20,8 @@ import functools
 import heapq
 import inspect
 import itertools
+import os
 import re
-import secrets
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from sayso.errors import InvalidCall, Paused, SaysoError, StoreError, describe_error
-from sayso.forking import call_in_child, generation
+from sayso.forking import call_in_child, process
 from sayso.gate import os_threads
 from sayso.gate.driver import Driver
 from sayso.gate.options import MAX_NAME, checked_string
@@ -76,14 +76,16 @@ class RunScope:
         named: str | None = None,
         refusal_scope: str = "",
     ) -> None:
-        if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME:
-            raise InvalidCall(f"a run needs a name of 1 to {MAX_NAME} characters", "run")
-        checked_string(name, "run")
-        if name.startswith("@"):
-            raise InvalidCall("names that begin with @ are reserved: use another name", "run")
+        if not prefix:  # the body of a call has the names of the scope around it
+            if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME:
+                raise InvalidCall(f"a run needs a name of 1 to {MAX_NAME} characters", "run")
+            checked_string(name, "run")
+            if name.startswith("@"):
+                raise InvalidCall("names that begin with @ are reserved: use another name", "run")
+            checked_string(requester, "requester", MAX_NAME)
         self.driver = driver
         self.name = name
-        self.requester = checked_string(requester, "requester", MAX_NAME)
+        self.requester = requester
         #: Made for one call, which also ends it.
         self.alone = alone or (not prefix and bool(_MADE_FOR_ONE.fullmatch(name)))
         #: Just made, so that nothing of it is in the store yet.
@@ -114,7 +116,7 @@ class RunScope:
         self._token: contextvars.Token[tuple[RunScope, ...]] | None = None
         self._open: _OpenRun | None = None
         #: The process that entered it.
-        self._entered_in = generation()
+        self._entered_in = process.forks
 
     @property
     def owner(self) -> str:
@@ -177,7 +179,7 @@ class RunScope:
         if self._token is not None:
             raise SaysoError(f"run {self.name!r} is entered already: call gate.run(...) again")
         self._token = _scopes.set((*_scopes.get(), self))
-        self._entered_in = generation()
+        self._entered_in = process.forks
         self._open = _OpenRun(self)
         return self
 
@@ -241,11 +243,12 @@ class RunScope:
         # If the store is away, the call that wrote to it has waited: leave the run as it is.
         if isinstance(error, Paused | StoreError) or self.driver.closed:
             return
-        if self._entered_in != generation():  # a forked child, whose parent is still inside
+        if self._entered_in != process.forks:  # a forked child, whose parent is still inside
             return
         store_id = self.driver.backend.store_id
-        if any((one.store_id, one.run) == (store_id, self.name) for one in _all_open()):
-            return  # entered more than once here: the last exit finishes the run
+        for one in _all_open():
+            if (one.store_id, one.run) == (store_id, self.name):
+                return  # entered more than once here: the last exit finishes the run
         status, output = "done", None
         if error is not None:
             status, output = "failed", describe_error(error)
@@ -292,8 +295,11 @@ _entries: dict[int, weakref.ref[_OpenRun]] = {}
 
 
 def _all_open() -> list[_OpenRun]:
-    found = [entry() for entry in _entries.copy().values()]
-    return [one for one in found if one is not None]
+    found = []
+    for entry in _entries.copy().values():
+        if (one := entry()) is not None:
+            found.append(one)
+    return found
 
 
 def _forget_other_threads() -> None:
@@ -341,7 +347,7 @@ def current_scope(driver: Driver) -> RunScope:
         return found
     if not _context_is_traceable.get():
         _refuse_unknown_thread(driver)
-    return RunScope(driver, "run_" + secrets.token_hex(8), "", alone=True)
+    return RunScope(driver, "run_" + os.urandom(8).hex(), "", alone=True)
 
 
 def _refuse_unknown_thread(driver: Driver) -> None:

@@ -106,10 +106,11 @@ def checked_text(text: object, name: str) -> str:
         raise InvalidDecision(
             f"{name} has {len(text):,} characters, the limit is {MAX_MESSAGE:,}", name
         )
-    try:
-        codec.canonical(text)
-    except InvalidCall as error:
-        raise InvalidDecision(f"{name}: {error}", name) from None
+    if not text.isascii():
+        try:
+            codec.canonical(text)
+        except InvalidCall as error:
+            raise InvalidDecision(f"{name}: {error}", name) from None
     return text
 
 

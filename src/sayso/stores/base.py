@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 from sayso import codec
@@ -573,9 +574,12 @@ class Transaction(Protocol):
         ...
 
 
+_name = attrgetter("name")
+
+
 def commit_name(commands: Sequence[Command]) -> str:
     """Return the name of the boundary at which these commands are committed."""
-    return "+".join([command.name for command in commands if command.name])
+    return "+".join(filter(None, map(_name, commands)))
 
 
 def run_commands(
@@ -585,10 +589,13 @@ def run_commands(
     try:
         work = transaction.load(commands[0].thread, _merged(commands))
         _check_place(work)
-        results = [apply(work, command) for command in commands]
+        results = []
+        for command in commands:
+            results.append(apply(work, command))
         work.close()
         transaction.save(work)
-        results = [work.as_written(result) for result in results]
+        for place, result in enumerate(results):
+            results[place] = work.as_written(result)
     except UnicodeEncodeError as error:
         bad = f"{error.object[error.start]!r}" if isinstance(error.object, str) else "?"
         raise InvalidCall(f"the text has half a surrogate pair ({bad}): remove it") from None

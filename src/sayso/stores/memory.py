@@ -136,7 +136,7 @@ class MemoryStore:
     # -- writing
 
     def transact(self, *commands: Command) -> list[Any]:
-        with self._lock, no_fork():
+        with self._lock, no_fork.lock:
             self._boundary_name = commit_name(commands)
             results, work = run_commands(self, commands)
             if self._schedule.may_be_due(len(self._events), self.now()):
@@ -145,7 +145,7 @@ class MemoryStore:
         return results
 
     def renew(self, renewals: Sequence[Renewal], patience: float) -> dict[str, bool]:
-        with self._lock, no_fork():
+        with self._lock, no_fork.lock:
             now, mac = self.now(), self._deps.mac
             extended: dict[str, bool] = {}
             self._cross("renew", "before")
@@ -281,7 +281,7 @@ class MemoryStore:
             raise Conflict(f"{taken[0]} exists already: use another id")
 
     def seal(self) -> Seal | None:
-        with self._lock, no_fork():
+        with self._lock, no_fork.lock:
             moved = [t.id for t in self._moved()]
             if not moved or not self.keys.can_sign:
                 return None
@@ -298,7 +298,7 @@ class MemoryStore:
         return sorted(moved, key=lambda t: (t.id != SYSTEM_THREAD, t.id))
 
     def seal_if_due(self) -> Seal | None:
-        with self._lock, no_fork():
+        with self._lock, no_fork.lock:
             return self._schedule.seal_if_due(self.now(), self._unsealed, self.seal)
 
     def _unsealed(self) -> Unsealed:
@@ -308,7 +308,7 @@ class MemoryStore:
         return Unsealed(count, min(first, default=None), len(self._events))
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:
-        with self._lock, no_fork():
+        with self._lock, no_fork.lock:
             busy = {event.thread for event in self._events if event.at >= before}
             ended = [r for r in self._runs.values() if r.status not in LIVE]
             needed = still_needed(ended, self._calls)
@@ -350,7 +350,7 @@ class MemoryStore:
     @contextmanager
     def snapshot(self) -> Iterator[MemoryStore]:
         """Read the store as it is at this moment: other OS threads wait."""
-        with self._lock, no_fork():
+        with self._lock, no_fork.lock:
             yield self
 
     def run(self, run_id: str) -> Run | None:
@@ -651,7 +651,7 @@ class MemoryStore:
         return self._cursors.get(name, "")
 
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
-        with self._lock, no_fork():
+        with self._lock, no_fork.lock:
             moved = self.cursor(name) == expected
             if moved:
                 self._cursors[name] = to

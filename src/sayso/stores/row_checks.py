@@ -224,7 +224,7 @@ def request_in(store: StoreReads, call: Call) -> Request:
 
 def refusals_in(store: StoreReads, call: Call) -> tuple[EarlierRejection, ...]:
     """Return the earlier rejections that are shown with a call. Of a pruned one, the id is left."""
-    return tuple(_earlier(store, refusal_id) for refusal_id in call.refusals)
+    return tuple([_earlier(store, refusal_id) for refusal_id in call.refusals])
 
 
 def _earlier(store: StoreReads, refusal_id: str) -> EarlierRejection:

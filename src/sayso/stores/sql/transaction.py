@@ -335,7 +335,8 @@ class SqlTransaction:
 
     def save(self, work: UnitOfWork) -> None:
         """Write what changed: a constant number of rows, however long the thread is."""
-        self._check_not_put_back(work)
+        if self._read or self._read_run is not None:
+            self._check_not_put_back(work)
         if work.moves_thread:
             self._save_thread(work.thread)
         if work.run_touched and work.run is not None:
@@ -381,8 +382,6 @@ class SqlTransaction:
 
     def _check_not_put_back(self, work: UnitOfWork) -> None:
         """Raise ``Tampered`` if a row that changes is older than the events after it allow."""
-        if self._read_run is None and not self._read:
-            return
         rows: list[Call | Run] = [
             row for name, row in self._read.items() if name in work.touched_calls
         ]

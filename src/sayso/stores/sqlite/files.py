@@ -74,7 +74,7 @@ class Connection(sqlite3.Connection):
     def close(self) -> None:
         """Close the connection, unless it is a parent's. Idempotent."""
         if not self.abandoned:
-            with no_fork():
+            with no_fork.lock:
                 super().close()
             _connections.discard(self)
 
@@ -137,7 +137,7 @@ def connected(path: Path, *, writable: bool = True) -> Connection:
         )
     connection = _connect(path, "mode=rw", identity)
     if not writable:
-        with no_fork():
+        with no_fork.lock:
             connection.execute("PRAGMA query_only=1")
     return connection
 
@@ -160,7 +160,7 @@ def _connections_to(file: Identity) -> list[Connection]:
 
 def _connect(path: Path, parameters: str, identity: Identity) -> Connection:
     connection = None
-    with no_fork():
+    with no_fork.lock:
         try:
             connection = sqlite3.connect(
                 f"file:{quote(os.fsencode(path))}?{parameters}",
@@ -204,7 +204,7 @@ def wait_for_locks(connection: sqlite3.Connection, seconds: float) -> None:
 
     It waits without answering to anything, so connections that an event loop may use do not.
     """
-    with no_fork():
+    with no_fork.lock:
         connection.execute(f"PRAGMA busy_timeout={round(seconds * 1000)}")
 
 
@@ -212,17 +212,6 @@ def is_busy(error: sqlite3.Error) -> bool:
     """Return whether another program has the file locked."""
     code = getattr(error, "sqlite_errorcode", 0)
     return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL)
-
-
-def begun(writer: Connection) -> bool:
-    """Begin a transaction that writes; return False if another program is in one."""
-    try:
-        writer.execute("BEGIN IMMEDIATE")
-    except sqlite3.OperationalError as error:
-        if is_busy(error):
-            return False
-        raise
-    return True
 
 
 def forked(path: Path) -> StoreError:
@@ -249,7 +238,7 @@ def check_ours(path: Path) -> None:
     # Opened immutable, so that SQLite creates no files beside it. Its log is checked later.
     address = f"file:{quote(os.fsencode(path))}?immutable=1"
     try:
-        with no_fork(), closing(sqlite3.connect(address, uri=True)) as connection:
+        with no_fork.lock, closing(sqlite3.connect(address, uri=True)) as connection:
             names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
             version_of(names, connection.execute, f"sqlite:///{path}")
     except sqlite3.Error as error:
@@ -284,7 +273,7 @@ def check_marked(path: Path, incarnation: str) -> None:
         content = "is empty"
         address = f"file:{quote(os.fsencode(path))}?mode=ro"
         try:
-            with no_fork(), closing(sqlite3.connect(address, uri=True)) as connection:
+            with no_fork.lock, closing(sqlite3.connect(address, uri=True)) as connection:
                 wait_for_locks(connection, BUSY_SECONDS)
                 names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
                 if version_of(names, connection.execute, f"sqlite:///{path}"):
@@ -494,7 +483,7 @@ class Reservations:
         """Reserve the first runs, up to a limit, that no other worker has reserved."""
         now, found = time.monotonic(), list[Run]()
         tokens = {run.id: run.token for run in due}
-        with self._lock, no_fork():
+        with self._lock, no_fork.lock:
             for name, (token, _, until) in list(self._ours.items()):
                 if until <= now or tokens.get(name) != token:  # it was claimed since
                     del self._ours[name]

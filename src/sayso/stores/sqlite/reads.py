@@ -87,7 +87,7 @@ class _Reader:
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """Read. Raise ``SnapshotLost`` if an immutable file was written meanwhile."""
         try:
-            with no_fork():
+            with no_fork.lock:
                 rows = fetch_all(self.connection, statement, values)
         except sqlite3.Error as error:
             self._check_state()
@@ -192,7 +192,7 @@ class SqliteFile:
         try:
             shutil.copyfile(self.path, copy)
             shutil.copyfile(log, f"{copy}-wal")
-            with no_fork(), contextlib.closing(sqlite3.connect(copy)) as connection:
+            with no_fork.lock, contextlib.closing(sqlite3.connect(copy)) as connection:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except (OSError, sqlite3.Error) as error:
             raise StoreError(

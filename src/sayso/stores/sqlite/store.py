@@ -30,7 +30,7 @@ from sayso.engine.commands import Needs
 from sayso.engine.renewing import Renewal
 from sayso.engine.unit_of_work import COUNTERS
 from sayso.errors import Conflict, StoreError
-from sayso.forking import generation, no_fork, renew_in_child
+from sayso.forking import no_fork, process, renew_in_child
 from sayso.keys import Keyring
 from sayso.rows import Call, Event, Run, Thread
 from sayso.stores.base import (
@@ -62,7 +62,6 @@ from sayso.stores.sqlite.files import (
     OpenFiles,
     Reservations,
     Sidecar,
-    begun,
     brought_up_to_date,
     check_alone,
     check_marked,
@@ -132,7 +131,7 @@ class Watcher(threading.Thread):
         try:
             while self._hub.wanted():
                 self._files.check()
-                with no_fork():
+                with no_fork.lock:
                     current = self._connection.execute("PRAGMA data_version").fetchone()[0]
                 quiet += 1
                 if current != version:
@@ -147,7 +146,7 @@ class Watcher(threading.Thread):
 
     def _publish(self) -> None:
         statement = "SELECT pos, thread FROM event WHERE pos > ? ORDER BY pos"
-        with no_fork():
+        with no_fork.lock:
             rows = self._connection.execute(statement, (self._seen,)).fetchall()
         if rows:
             self._seen = rows[-1][0]
@@ -184,16 +183,13 @@ class RowCache:
         self._version = version
         return True
 
-    def is_current(self, writer: sqlite3.Connection) -> bool:
-        """Return whether no other process has written since the last check.
+    def current(self, writer: sqlite3.Connection, kind: str, row_id: str) -> Any:
+        """Return a row of ``threads``, ``runs`` or ``calls`` if no other process has written since.
 
         Call it outside of transactions, while no other OS thread writes.
         """
         (version,) = writer.execute("PRAGMA data_version").fetchone()
-        return bool(version == self._version)
-
-    def call_by_key(self, run: str, key: str) -> Call | None:
-        return self.calls.get(self.ids.get((run, key), ""))
+        return getattr(self, kind).get(row_id) if version == self._version else None
 
     def keep(self, work: UnitOfWork) -> None:
         if len(self.threads) + len(self.runs) + len(self.calls) > _MOST_ROWS:
@@ -252,6 +248,8 @@ class SqliteTransaction(SqlTransaction):
         # Read to the end at once, like every reply (``_Fetched``).
         super().__init__(partial(fetch_all, writer), writer.execute, SQLITE, parts)
         self._row_cache = row_cache
+        #: When it changed rows; 0 if it changed none.
+        self.now: Micros = 0
         #: The events that were saved, and the threads that they belong to.
         self.events: list[Event] = []
         self.moved: set[str] = set()
@@ -261,6 +259,7 @@ class SqliteTransaction(SqlTransaction):
 
     def save(self, work: UnitOfWork) -> None:
         super().save(work)
+        self.now = work.now
         self._row_cache.keep(work)
         self.events += work.events
         for event in work.events:
@@ -281,10 +280,13 @@ class SqliteTransaction(SqlTransaction):
             if call is None or (needs.spends and call.grant):
                 return None
             calls[call_id] = call
-        work = UnitOfWork(now=self._time(), deps=self._deps, thread=thread, run=run, calls=calls)
+        assert self._clock is not None
+        work = UnitOfWork(now=self._clock(), deps=self._deps, thread=thread, run=run, calls=calls)
         self._load_people(work, needs, self._ask_people(needs))
-        self._load_refusals(work, self._ask_refusals(needs, calls.values()))
-        self._load_effects(work, needs)
+        if needs.refusals_of_calls or needs.refusals_for:
+            self._load_refusals(work, self._ask_refusals(needs, calls.values()))
+        if needs.spends or needs.effects:
+            self._load_effects(work, needs)
         self._threads[thread_id], self._run, self._calls = thread, run, dict(calls)
         return work
 
@@ -374,7 +376,7 @@ class SqliteStore(SqliteReads):
         renew_in_child(self)
 
     def _reset(self) -> None:
-        self._generation = generation()
+        self._generation = process.forks
         #: Held while a connection is opened.
         self._opening = threading.Lock()
         #: Held during a commit. Nothing waits for it but the next commit.
@@ -413,7 +415,7 @@ class SqliteStore(SqliteReads):
         if self._sidecar.closed:  # this is a forked child
             check_usable(self.path)
             self._sidecar = Sidecar(self.path, self._name)
-        with self._sidecar, no_fork():
+        with self._sidecar, no_fork.lock:
             check_alone(self.path)
             if marked := self._sidecar.marked():
                 check_marked(self.path, marked)
@@ -504,7 +506,8 @@ class SqliteStore(SqliteReads):
         stuck = sys.is_finalizing() and self._writing.locked()  # no other OS thread runs any more
         if stuck or self._writer_thread.ident == threading.get_ident():
             raise interrupted(self.path)  # or it would wait for itself
-        self._ready()
+        if self._writer is None:
+            self._ready()
         began_in = self._generation
         try:
             self._writer_thread.put(operation)
@@ -551,7 +554,7 @@ class SqliteStore(SqliteReads):
         ran = committed = False
         try:
             writer = self._writer or self._ready()
-            with self._sidecar, no_fork():
+            with self._sidecar, no_fork.lock:
                 try:
                     before = self._begin(writer)
                     ran = True
@@ -593,7 +596,13 @@ class SqliteStore(SqliteReads):
             self._files.check_all()
             self._sidecar.folder.settle()
         ends = 0.0
-        while not begun(writer):
+        while True:
+            try:
+                writer.execute("BEGIN IMMEDIATE")
+                break
+            except sqlite3.OperationalError as error:
+                if not is_busy(error):
+                    raise
             ends = ends or time.monotonic() + BUSY_SECONDS
             if time.monotonic() > ends:
                 raise StoreError(
@@ -631,7 +640,7 @@ class SqliteStore(SqliteReads):
             newest = newest.after(transaction.events)
         # A renewal adds no events, and takes no longer than it has to.
         has_events = newest.pos >= first
-        if has_events and self._can_seal and self._schedule.may_be_due(newest.pos, self._clock()):
+        if has_events and self._can_seal and self._schedule.may_be_due(newest.pos, transaction.now):
             self._seal_when_due(writer)
         if self.boundary is not None:
             for operation in batch:
@@ -721,17 +730,17 @@ class SqliteStore(SqliteReads):
     # -- reading
 
     def run(self, run_id: str) -> Run | None:
-        return self._cached(lambda rows: rows.runs.get(run_id)) or super().run(run_id)
+        return self._cached("runs", run_id) or super().run(run_id)
 
     def call(self, call_id: str) -> Call | None:
-        return self._cached(lambda rows: rows.calls.get(call_id)) or super().call(call_id)
+        return self._cached("calls", call_id) or super().call(call_id)
 
     def call_by_key(self, run: str, key: str) -> Call | None:
-        cached = self._cached(lambda rows: rows.call_by_key(run, key))
-        return cached or super().call_by_key(run, key)
+        call_id = self._row_cache.ids.get((run, key), "")
+        return self._cached("calls", call_id) or super().call_by_key(run, key)
 
     def thread(self, thread: str) -> Thread | None:
-        return self._cached(lambda rows: rows.threads.get(thread)) or super().thread(thread)
+        return self._cached("threads", thread) or super().thread(thread)
 
     def calls_of(self, run: str, keys: Sequence[str] | None = None) -> list[Call]:
         if keys is not None and len(keys) == 1:
@@ -739,18 +748,18 @@ class SqliteStore(SqliteReads):
             return [] if call is None else [call]
         return super().calls_of(run, keys)
 
-    def _cached(self, find: Callable[[RowCache], R | None]) -> R | None:
+    def _cached(self, kind: str, row_id: str) -> Any:
         """Find a row that this process wrote last, if it is still current."""
-        if find(self._row_cache) is None or not self._writing.acquire(blocking=False):
+        cache = self._row_cache
+        if row_id not in getattr(cache, kind) or not self._writing.acquire(blocking=False):
             return None
         try:
             writer = self._writer
             if writer is None:  # closed
                 return None
             self._files.check()
-            with no_fork():
-                current = self._row_cache.is_current(writer)
-            return find(self._row_cache) if current else None
+            with no_fork.lock:
+                return cache.current(writer, kind, row_id)
         except sqlite3.Error:
             return None  # reading the file says what is wrong with it
         finally:
@@ -772,7 +781,7 @@ class SqliteStore(SqliteReads):
                 connection = self._new_reader()
                 wait_for_locks(connection, 0)
             try:
-                with no_fork():
+                with no_fork.lock:
                     rows = fetch_all(connection, statement, values)
             except sqlite3.Error as error:
                 connection.close()
@@ -781,7 +790,7 @@ class SqliteStore(SqliteReads):
                     with (
                         contextlib.suppress(sqlite3.Error),
                         contextlib.closing(self._new_reader()) as reader,
-                        no_fork(),
+                        no_fork.lock,
                     ):
                         self._check_meta(reader)  # says so if another version changed the tables
                     raise StoreError(f"{self.path} could not be read: {error}") from error
@@ -802,7 +811,7 @@ class SqliteStore(SqliteReads):
 
         def rows(statement: str, values: Sequence[Any] = ()) -> list[Any]:
             try:
-                with no_fork():
+                with no_fork.lock:
                     return fetch_all(connection, statement, values)
             except sqlite3.Error as error:
                 raise StoreError(f"{self.path} could not be read: {error}") from error
@@ -844,11 +853,12 @@ class SqliteStore(SqliteReads):
 
     def restored(self) -> bool:
         """Return whether the database is older than its mark: a copy was put back."""
-        self._ready()
+        if self._writer is None:
+            self._ready()
         return self._sidecar.still_behind()
 
     def mark_recovered(self) -> None:
-        with contextlib.closing(self._new_reader()) as reader, no_fork():
+        with contextlib.closing(self._new_reader()) as reader, no_fork.lock:
             self._sidecar.reset(newest_event(reader))
 
     def close(self) -> None:
