@@ -40,7 +40,7 @@ POSTGRES = "one PostgreSQL, fsync and synchronous_commit on, for both sides"
     durability=SQLITE,
     shown="wall_ms",
     explanation=(
-        "A cycle makes 2,750 Python calls. Handing its five commits to the OS thread that commits "
+        "A cycle makes 2,100 Python calls (2,730 when this was measured). Handing its five commits to the OS thread that commits "
         "for all callers takes a tenth of the time (docs/decisions/0041); until November 2026 the "
         "event loop committed itself, and met the goal. Apart from SQLite (15 %) and "
         "JSON (5 %), no function takes 5 % of the time. The five transactions take 48 %: moves, "
@@ -141,7 +141,8 @@ def crowd(effort: Effort) -> Measured:
     shown="wall_ms",
     explanation=(
         "Four commits here and in holdpoint, fifteen in CTRLRun. Of 4.3 ms of CPU without a disk, "
-        "SQLite takes 1.0 (40 statements); the rest is 1,570 small Python calls, and four "
+        "SQLite takes 1.0 (39 statements); the rest was 1,570 small Python calls, of which 1,000 "
+        "are left since (docs/decisions/0060), and four "
         "hand-overs to the OS thread that commits for all callers (0.25 ms), which keeps an "
         "interrupt of one caller from reaching another. "
         "What holdpoint does not do: arguments checked against a schema and run "

@@ -464,8 +464,10 @@ class Body:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        _body.reset(self._token)
-        self.leave()
+        try:
+            _body.reset(self._token)
+        finally:
+            self.leave()
 
     @property
     def in_worker_thread(self) -> bool:

@@ -331,7 +331,8 @@ class LeaseRenewer:
 
     def after_fork(self) -> None:
         """Start without leases: the parent process renews its own."""
-        self._lock = threading.Lock()
+        # A finalizer may drop a lease while this OS thread holds the lock.
+        self._lock = threading.RLock()
         self._due_changed = threading.Condition(self._lock)
         #: When each lease is due, on the monotonic clock.
         self._due: dict[RunLease | AttemptLease, float] = {}
