@@ -40,7 +40,8 @@ POSTGRES = "one PostgreSQL, fsync and synchronous_commit on, for both sides"
     durability=SQLITE,
     shown="wall_ms",
     explanation=(
-        "A cycle makes 2,100 Python calls (2,730 when this was measured). Handing its five commits to the OS thread that commits "
+        "A cycle makes 2,100 Python calls (2,730 when this was measured). Handing its five commits "
+        "to the OS thread that commits "
         "for all callers takes a tenth of the time (docs/decisions/0041); until November 2026 the "
         "event loop committed itself, and met the goal. Apart from SQLite (15 %) and "
         "JSON (5 %), no function takes 5 % of the time. The five transactions take 48 %: moves, "

@@ -353,7 +353,8 @@ class PgTransaction(SqlTransaction):
         return self._session.ask_facts()
 
     def _read_time(self, reply: Reply | None) -> Micros:
-        return self._time(self._session.facts(reply))
+        at = self._session.facts(reply)
+        return at if self._clock is None else self._clock()
 
 
 def _combined(writes: Sequence[tuple[str, Sequence[Any]]]) -> tuple[str, list[Any]]:

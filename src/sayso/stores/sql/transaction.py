@@ -261,10 +261,8 @@ class SqlTransaction:
         return None
 
     def _read_time(self, reply: Reply | None) -> Micros:
-        return self._time()
-
-    def _time(self, of_database: Micros = 0) -> Micros:
-        return of_database if self._clock is None else self._clock()
+        assert self._clock is not None
+        return self._clock()
 
     def _thread(self, thread_id: str, answers: Answers) -> Thread:
         """Return the stored thread, or an empty one if it does not exist yet."""

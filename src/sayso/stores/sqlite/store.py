@@ -280,8 +280,8 @@ class SqliteTransaction(SqlTransaction):
             if call is None or (needs.spends and call.grant):
                 return None
             calls[call_id] = call
-        assert self._clock is not None
-        work = UnitOfWork(now=self._clock(), deps=self._deps, thread=thread, run=run, calls=calls)
+        now = self._read_time(None)
+        work = UnitOfWork(now=now, deps=self._deps, thread=thread, run=run, calls=calls)
         self._load_people(work, needs, self._ask_people(needs))
         if needs.refusals_of_calls or needs.refusals_for:
             self._load_refusals(work, self._ask_refusals(needs, calls.values()))
@@ -293,23 +293,6 @@ class SqliteTransaction(SqlTransaction):
 
 #: Errors about the values of one operation; all others concern the whole batch.
 _OWN_ERRORS = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError)
-
-
-def run_operation(
-    operation: Operation, execute: Callable[..., Any], transaction: SqlTransaction, *, alone: bool
-) -> None:
-    """Run inside an open transaction; if refused, leave the transaction as it was."""
-    if not alone:
-        execute("SAVEPOINT operation")
-    try:
-        operation.result = operation.body(transaction)
-    except Exception as error:
-        if isinstance(error, sqlite3.Error) and not isinstance(error, _OWN_ERRORS):
-            raise  # the disk failed
-        execute("ROLLBACK" if alone else "ROLLBACK TO operation")
-        operation.error = _explained(error)
-    if not alone:
-        execute("RELEASE operation")
 
 
 def _explained(error: Exception) -> Exception:
@@ -613,16 +596,29 @@ class SqliteStore(SqliteReads):
         return self._check_fence(writer) if self._row_cache.check(writer) else self._newest
 
     def _run(self, writer: Connection, batch: list[Operation]) -> list[SqliteTransaction]:
-        """Run operations in the open transaction; return what those did that were not refused."""
+        """Run operations in the open transaction; return what those did that were not refused.
+
+        One that is refused leaves the transaction as it was.
+        """
+        alone = len(batch) == 1
         transactions: list[SqliteTransaction] = []
         for operation in batch:
             transaction = SqliteTransaction(writer, self._parts, self._row_cache)
-            run_operation(operation, writer.execute, transaction, alone=len(batch) == 1)
-            if operation.error is None:
+            if not alone:
+                writer.execute("SAVEPOINT operation")
+            try:
+                operation.result = operation.body(transaction)
+            except Exception as error:
+                if isinstance(error, sqlite3.Error) and not isinstance(error, _OWN_ERRORS):
+                    raise  # the disk failed
+                writer.execute("ROLLBACK" if alone else "ROLLBACK TO operation")
+                operation.error = _explained(error)
+                self._row_cache.forget()
+            else:
                 operation.moved = transaction.moved
                 transactions.append(transaction)
-            else:
-                self._row_cache.forget()
+            if not alone:
+                writer.execute("RELEASE operation")
         return transactions
 
     def _commit_own(
