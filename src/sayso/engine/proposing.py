@@ -88,8 +88,7 @@ def _open_run(work: UnitOfWork, command: Propose) -> Run:
             "the run is for them, or use another thread"
         )
     if command.requester and not owner and not is_claimed:
-        work.thread = work.thread._replace(owner=command.requester)  # for good
-        work.writes["owner"] = command.requester
+        work.set_owner(command.requester)
     return work.put_run(
         Run(
             id=command.run,

@@ -215,6 +215,12 @@ class UnitOfWork:
         else:
             self.pending_events.append(PendingEvent(type, actor, "", "", body, system=True))
 
+    def set_owner(self, owner: str) -> None:
+        """Give the thread to a person, for good."""
+        self.thread = self.thread._replace(owner=owner)
+        if owner:
+            self.writes["owner"] = owner
+
     def _add_row_changes(self) -> None:
         """Put messages, runs and owners into the chain: they change without events of their own.
 
