@@ -55,7 +55,7 @@ def _recomputed(events: list[dict[str, Any]], link: Any) -> dict[tuple[str, int]
         names = ("thread", "seq", "at", "type", "run", "call", "actor", "digest")
         place = (event["thread"], event["seq"])
         parts = [heads.get((place[0], place[1] - 1), ""), *(event[name] for name in names)]
-        heads[place] = link(json.dumps(parts, ensure_ascii=False).encode())
+        heads[place] = link(json.dumps(parts, **_COMPACT).encode())
         assert heads[place] == event["hash"]
     return heads
 

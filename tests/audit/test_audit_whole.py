@@ -27,6 +27,7 @@ from sayso.engine.commands import Note, NotePrompt, Record, Recover, Start
 from sayso.gate.scope import RunScope
 from sayso.hooks.dialects import ToolUse
 from sayso.hooks.local import plan_of
+from sayso.inbox import remove_person
 from sayso.rows import CallStatus
 from sayso.stores.memory import MemoryStore
 from sayso.stores.sqlite import SqliteStore
@@ -119,6 +120,16 @@ class Everything:
         request = self.inbox.get_sync(request.id)
         self.decide(request, request.approve(), ana)
         assert self.go("quorum", lambda: send("a")) == "sent to b"
+
+    def lost_vote(self) -> None:
+        send = self.tool(quorum=2)
+        cyd, dan, eve = (person(self.store, name) for name in ("cyd", "dan", "eve"))
+        request = self.ask("lost", lambda: send("c"))
+        self.decide(request, request.approve(), cyd)
+        remove_person(self.store, "cyd", by="ops")
+        for voter in (dan, eve):
+            self.decide(request, request.approve(), voter)
+        assert self.go("lost", lambda: send("c")) == "sent to c"
 
     def rules(self) -> None:
         policy = Policy([Rule("send", verdict="deny"), Rule("note", verdict="allow")])
@@ -300,6 +311,7 @@ class Everything:
             self.plain_answers,
             self.endings,
             self.quorum,
+            self.lost_vote,
             self.rules,
             self.again,
             self.grants,

@@ -72,7 +72,7 @@ def test_paused_runs_are_decided_and_finished_after_an_upgrade(
         "ship by the standing yes",
         "ship late",
     ]
-    assert cast.agent.run_sync("One mail.", thread="one").status == "paused"
+    assert cast.agent.run_sync("One mail.", thread="one", requester="bob").status == "paused"
     cast = Cast(store := opener())
     assert cast.shipped("order-1", "late") == "shipped late"
     assert cast.effects == []

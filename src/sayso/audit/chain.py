@@ -212,12 +212,11 @@ def export(store: Store) -> Iterator[str]:
     recompute the hashes, from UTF-8:
 
     * ``digest`` is the SHA-256 of ``body``, if there is one.
-    * ``hash`` covers the text ``json.dumps([previous, thread, seq, at, type, run, call, actor,
-      digest], ensure_ascii=False)`` in Python's spacing, where ``previous`` is the hash of the
-      thread's previous event (``""`` for the first). Without an HMAC secret it is ``sha256.``
-      followed by the SHA-256 of ``b"sayso/v1/link\\0"`` and the text. With one, it is ``<key
-      id>.`` followed by the HMAC-SHA-256 of the text under ``HMAC-SHA-256(secret,
-      b"sayso/v1/link\\0")``.
+    * ``hash`` covers ``[previous, thread, seq, at, type, run, call, actor, digest]`` as JSON
+      without spaces (``ensure_ascii=False``), where ``previous`` is the hash of the thread's
+      previous event (``""`` for the first). Without an HMAC secret it is ``sha256.`` followed by
+      the SHA-256 of ``b"sayso/v1/link\\0"`` and the text. With one, it is ``<key id>.`` followed
+      by the HMAC-SHA-256 of the text under ``HMAC-SHA-256(secret, b"sayso/v1/link\\0")``.
     * A seal's ``hash`` is the SHA-256 of ``[n, at, heads, prev]`` as JSON without spaces, and its
       ``signature`` is over that hash. ``heads`` is JSON: ``[thread, seq, hash]`` of each chain
       that moved.

@@ -635,8 +635,8 @@ class SqliteStore(SqliteReads):
         for transaction in transactions:
             newest = newest.after(transaction.events)
         # A renewal adds no events, and takes no longer than it has to.
-        has_events = newest.pos >= first
-        if has_events and self._can_seal and self._schedule.may_be_due(newest.pos, transaction.now):
+        renews = all(operation.name == "renew" for operation in batch)
+        if not renews and self._can_seal and self._schedule.may_be_due(newest.pos, self._clock()):
             self._seal_when_due(writer)
         if self.boundary is not None:
             for operation in batch:
