@@ -19,6 +19,16 @@ class ClaudeAgentHarness(AdapterHarness):
     async def open(self) -> None:
         self.fakes: list[FakeAnthropic] = []
 
+    #: A guarded run is open, and code without a context may belong to it (decision 57).
+    disturbs_known = frozenset(
+        {
+            "empty_context",
+            "loop_callback_in_empty_context",
+            "low_level_thread",
+            "task_in_empty_context",
+        }
+    )
+
     def agent(self) -> Any:
         context = self.context
         tools = [in_process(function) for function in context.tools]
