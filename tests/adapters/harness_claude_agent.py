@@ -16,9 +16,6 @@ from sayso.testing.adapter_harness import ModelScript
 
 
 class ClaudeAgentHarness(AdapterHarness):
-    async def open(self) -> None:
-        self.fakes: list[FakeAnthropic] = []
-
     #: A guarded run is open, and code without a context may belong to it (decision 57).
     disturbs_known = frozenset(
         {
@@ -28,6 +25,9 @@ class ClaudeAgentHarness(AdapterHarness):
             "task_in_empty_context",
         }
     )
+
+    async def open(self) -> None:
+        self.fakes: list[FakeAnthropic] = []
 
     def agent(self) -> Any:
         context = self.context
