@@ -11,11 +11,20 @@ from stories import RUN, Story, World, append, in_doubt, lines
 
 import sayso
 from sayso import DidNotRun, Option, Paused, Question, Ran
-from sayso.engine.commands import AddGrant, Claim, EndLease, NotePrompt, Park, Recover, Wake
+from sayso.engine.commands import (
+    AddGrant,
+    Claim,
+    EndLease,
+    NotePrompt,
+    Park,
+    Recover,
+    UseCredential,
+    Wake,
+)
 from sayso.gate.scope import RunScope
 from sayso.hooks.dialects import ToolUse
 from sayso.hooks.local import plan_of
-from sayso.inbox import create_token, revoke_token
+from sayso.inbox import change_person, create_token, remove_person, revoke_token
 from sayso.rows import CallStatus
 from sayso.types import Grant, Request
 
@@ -381,9 +390,15 @@ class Standing(Story):
             store.transact(AddGrant(grant=_grant()))
         (token,), (grant,) = store.credentials(), store.grants(live_only=False)
         if token.revoked is None:
+            store.transact(UseCredential(hash=token.hash))
             revoke_token(store, token.id, by="ops")
         if grant.revoked is None:
             world.inbox.revoke_sync(grant.id, by="ana")
+        person = store.person("ana")
+        assert person is not None
+        if person.active:
+            change_person(store, "ana", by="ops", add_groups=["finance"])
+            remove_person(store, "ana", by="ops")
         store.seal()
         return "all there"
 

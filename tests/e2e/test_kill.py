@@ -20,8 +20,9 @@ ELSEWHERE = {"cursor"}
 #: The store's own commits, beside those of the engine's commands.
 OWN = set(re.findall(r'Operation\("(\w+)"', inspect.getsource(sqlite))) - ELSEWHERE
 BOUNDARIES = {command.name for command in COMMANDS} | OWN
-#: Crossed by the next process, after the first one died.
-LATER_ONLY = {"release_lapsed"}
+#: Crossed by the next process, after the first one died; or, to remove votes from the row that do
+#: not count any more in any case, only where there are some (``inbox/test_directory.py``).
+LATER_ONLY = {"release_lapsed", "void_votes"}
 
 LEAST_KILLS = 300
 

@@ -39,6 +39,7 @@ def test_opened_and_decided(
         "thread": "order-17",
         "requester": "rita",
         "reviewers": ["zoe", "group:finance"],
+        "notify": [],
         "quorum": 1,
         "risk": {"level": "high", "reasons": []},
         "created_at": request.created_at.isoformat(),

@@ -196,7 +196,9 @@ def _one_of_each_type(schema: dict[str, Any]) -> None:
 class PasskeyAnswerBody(Body):
     """What a browser's passkey answered to the options that the server sent."""
 
-    statement: str = Field(max_length=50_000, description="as the server sent it")
+    statement: str = Field(
+        max_length=50_000, description="as the server sent it", examples=['{"nonce":"…"}']
+    )
     answer: dict[str, Any] = Field(description="the `PublicKeyCredential` as JSON")
 
 
@@ -277,11 +279,21 @@ class AddPersonBody(Body):
     restore: bool = Field(False, description="bring back the same person, who was removed")
 
 
+def _parsed_time(value: object) -> object:
+    """JSON has no times, so a strict body would take none."""
+    try:
+        return datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
 class AwayBody(Body):
     """Who decides for a person who is away."""
 
     stand_in: str = Field("", max_length=200)
-    until: AwareDatetime | None = Field(description="until when; null if the person is back")
+    until: Annotated[AwareDatetime, BeforeValidator(_parsed_time)] | None = Field(
+        description="until when; null if the person is back"
+    )
 
 
 class ChangePersonBody(Body):

@@ -360,8 +360,10 @@ class ApprovalAgent(BaseAgent):
                 yield update
             result: Any = running.result
             contents: list[Any] = result.user_input_requests
-            if result.status != "paused" and not said:
-                contents = [Content.from_text(result.text or result.error)]
+            answer = result.text or result.error
+            streamed = "".join(message.text for message in said if message.role == "assistant")
+            if result.status != "paused" and (not said or answer not in streamed):
+                contents = [Content.from_text(answer)]  # a client may answer in one piece
             if contents:
                 said.append(Message("assistant", contents))
                 yield AgentResponseUpdate(contents=contents, role="assistant")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import parse_qs
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from sayso import passkeys as signatures
@@ -37,6 +37,8 @@ from sayso.text import inline
 from sayso.types import Decision, Json, Reviewer, iso
 
 router = APIRouter(prefix="/api", tags=["session"])
+
+PasskeyId = Annotated[str, Path(description="the id, as in `GET /api/passkeys`")]
 
 _ATTEMPT = "sayso_oidc"
 _MAX_LOGOUT = 65_536
@@ -280,7 +282,7 @@ def _own_statement(request: Request, service: Service, statement: str) -> tuple[
     response_class=Response,
     responses=errors(401, 403, 404, 429),
 )
-async def remove_passkey(request: Request, who: AnyPrincipal, passkey_id: str) -> Response:
+async def remove_passkey(request: Request, who: AnyPrincipal, passkey_id: PasskeyId) -> Response:
     """Remove one of your passkeys, and end the sessions that it opened."""
     service = service_of(request)
     _require_session(who)
