@@ -184,7 +184,7 @@ def check_reviewer(call: Call, by: Proven, now: Micros) -> str:
         )
     if terms.fresh is not None and now - by.signed_in > terms.fresh * 1_000_000:
         raise NotAllowed(
-            f"{call.id} needs somebody who signed in within the last {terms.fresh:g} seconds: sign "
+            f"{call.id} needs a person who signed in within the last {terms.fresh:g} seconds: sign "
             "in again, and decide then"
         )
     return on_behalf_of

@@ -52,7 +52,7 @@ _RESERVED = frozenset(("server", "local", "remote", "system"))
 _PAGE = 500
 _TOKEN_PREFIX = "sayso_"
 _PASSKEY = "pky_"
-#: The actor of what the server does by itself.
+#: The actor of what no person does.
 _SERVER = "server"
 
 
