@@ -10,7 +10,8 @@ from typing import Any, cast
 from sayso import codec
 from sayso.engine.asking import doubt_envelope
 from sayso.engine.effects import is_remote, shown_key
-from sayso.rows import Call, CallStatus, Tool
+from sayso.rows import Call, CallStatus, Credential, Person, Tool
+from sayso.text import inline
 from sayso.types import (
     DecisionMade,
     EarlierRejection,
@@ -26,6 +27,7 @@ from sayso.types import (
     Risk,
     Vote,
     VoteMade,
+    iso,
     moment,
     requester_name,
 )
@@ -416,3 +418,45 @@ def _restore_order(node: dict[str, Any]) -> dict[str, Any]:
     order = [name for name in names if isinstance(name, str) and name in fields]
     kept = {name: fields[name] for name in (*order, *fields)}
     return {key: kept if key == "properties" else node[key] for key in node if key != FIELD_ORDER}
+
+
+# -- people
+
+
+def person_json(person: Person) -> dict[str, Any]:
+    """Return a person or an agent as JSON."""
+    return {
+        "name": inline(person.name),
+        "kind": person.kind,
+        "role": person.role,
+        "groups": [inline(group) for group in person.groups],
+        "mail": inline(person.mail),
+        "origin": inline(person.origin),
+        "status": person.status,
+        "created_at": iso(person.created),
+        "changed_at": iso(person.changed),
+        "stand_in": inline(person.stand_in) or None,
+        "away_until": iso(person.away_until),
+    }
+
+
+def credential_json(credential: Credential) -> dict[str, Any]:
+    """Return a token, link, session or passkey as JSON. Its secret is not stored."""
+    device, place = credential.device, ""
+    if credential.kind == "session" and " at " in device:
+        device, _, place = device.rpartition(" at ")
+    return {
+        "id": credential.id,
+        "person": inline(credential.person),
+        "kind": credential.kind,
+        "role": credential.role,
+        "assurance": credential.assurance,
+        "opened_by": credential.opened_by or None,
+        "device": inline(device),
+        "place": inline(place),
+        "created_at": iso(credential.created),
+        "signed_in_at": iso(credential.signed_in or None),
+        "last_used_at": iso(credential.last_used),
+        "ends_at": iso(credential.valid_until),
+        "revoked_at": iso(credential.revoked),
+    }

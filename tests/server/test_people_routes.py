@@ -16,6 +16,8 @@ from sayso.types import SECOND
 
 CHANGES = [
     ("GET", "/api/people"),
+    ("GET", "/api/people/eve"),
+    ("GET", "/api/groups"),
     ("POST", "/api/people"),
     ("POST", "/api/people/ana"),
     ("DELETE", "/api/people/ana"),
@@ -65,11 +67,102 @@ def test_admin_signs_person_out_everywhere(serve: Serve) -> None:
         assert page.post("/api/login", json={"token": token}).status_code == 204
     sessions = admin.get("/api/sessions").json()["items"]
     assert {row["person"] for row in sessions} == {"ana"}
-    assert "127.0.0.1" in sessions[0]["device"]
+    assert sessions[0]["place"] == "127.0.0.1"
     ended = admin.delete("/api/sessions", params={"person": "ana"}).json()["items"]
     assert len(ended) == 2
     assert {page.get("/api/me").status_code for page in pages} == {401}
     assert server.client(token).get("/api/me").status_code == 200
+
+
+def test_people_are_searched_and_paged(serve: Serve) -> None:
+    server = serve()
+    admin = server.client(server.token("boss", "admin"))
+    server.token("bot", "agent")
+    for name, group in (("ana", "finance"), ("ben", "ops"), ("cleo", "finance")):
+        added = {"name": name, "groups": [group], "mail": f"{name}@Example.com"}
+        assert admin.post("/api/people", json=added).status_code == 201
+
+    def names(**params: str | int | bool) -> list[str]:
+        page = {"next": ""}
+        found: list[str] = []
+        while page["next"] is not None:
+            answer = admin.get("/api/people", params={"after": page["next"], "limit": 2, **params})
+            page = answer.json()
+            assert len(page["items"]) <= int(params.get("limit", 2))
+            found += [person["name"] for person in page["items"]]
+        return found
+
+    assert names() == ["ana", "ben", "boss", "bot", "cleo"]
+    assert names(limit=5) == names()
+    assert names(q="finance example.COM") == ["ana", "cleo"]
+    assert names(kind="agent") == ["bot"]
+    assert names(group="ops") == ["ben"]
+    assert names(q="nobody") == []
+    away = {"stand_in": "ben", "until": "2099-01-01T00:00:00Z"}
+    changed = admin.post("/api/people/ana", json={"add_groups": ["legal"], "away": away})
+    assert changed.json()["person"]["stand_in"] == "ben"
+    assert names(away=True) == ["ana"]
+    assert admin.get("/api/people/ben").json()["stands_in_for"] == ["ana"]
+    groups = admin.get("/api/groups", params={"limit": 2}).json()
+    assert groups["items"] == [{"name": "finance", "members": 2}, {"name": "legal", "members": 1}]
+    rest = admin.get("/api/groups", params={"after": groups["next"]}).json()
+    assert rest == {"items": [{"name": "ops", "members": 1}], "next": None}
+    assert admin.get("/api/people", params={"limit": 501}).status_code == 422
+    assert admin.get("/api/people", params={"kind": "robot"}).status_code == 422
+
+
+def test_bad_stand_in_changes_no_group(serve: Serve) -> None:
+    server = serve()
+    admin = server.client(server.token("boss", "admin"))
+    server.token("ana", "reviewer", "finance")
+    away = {"stand_in": "nobody-here", "until": "2099-01-01T00:00:00Z"}
+    refused = admin.post("/api/people/ana", json={"remove_groups": ["finance"], "away": away})
+    assert refused.status_code == 404
+    assert admin.get("/api/people/ana").json()["groups"] == ["finance"]
+
+
+def test_person_lists_and_ends_own_sessions(serve: Serve) -> None:
+    server = serve()
+    tokens = {name: server.token(name) for name in ("ana", "ben")}
+    pages = [server.client(Origin=server.url, **{"User-Agent": f"Browser {n}"}) for n in (1, 2)]
+    other = server.client(Origin=server.url)
+    for page, name in (*((page, "ana") for page in pages), (other, "ben")):
+        assert page.post("/api/login", json={"token": tokens[name]}).status_code == 204
+    mine = pages[0].get("/api/me/sessions").json()["items"]
+    assert [(one["device"], one["place"]) for one in mine] == [
+        ("Browser 1", "127.0.0.1"),
+        ("Browser 2", "127.0.0.1"),
+    ]
+    assert [one["current"] for one in mine] == [True, False]
+    assert other.delete(f"/api/me/sessions/{mine[1]['id']}").status_code == 404
+    token = server.store.credentials("ana")[0]
+    assert pages[0].delete(f"/api/me/sessions/{token.id}").status_code == 404
+    assert pages[0].delete(f"/api/me/sessions/{mine[1]['id']}").status_code == 204
+    assert [page.get("/api/me").status_code for page in pages] == [200, 401]
+    ended = pages[0].delete("/api/me/sessions").json()["items"]
+    assert [one["id"] for one in ended] == [mine[0]["id"]]
+    assert [page.get("/api/me").status_code for page in (*pages, other)] == [401, 401, 200]
+
+
+def test_tokens_and_sessions_are_searched_and_paged(serve: Serve) -> None:
+    server = serve()
+    admin = server.client(server.token("boss", "admin"))
+    for name in ("ana", "ben"):
+        server.token(name)
+    names: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        page = admin.get("/api/tokens", params={"limit": 1, "after": after}).json()
+        names += [token["person"] for token in page["items"]]
+        after = page["next"]
+    assert names == ["boss", "ana", "ben"]
+    (found,) = admin.get("/api/tokens", params={"q": "BEN"}).json()["items"]
+    assert (found["person"], found["assurance"], found["current"]) == ("ben", "token", False)
+    (own,) = admin.get("/api/tokens", params={"person": "boss"}).json()["items"]
+    assert own["current"]
+    details = admin.get("/api/people/ben").json()
+    assert details["credentials"] == [found]
+    assert admin.get("/api/sessions", params={"person": "ben"}).json()["items"] == []
 
 
 @pytest.fixture

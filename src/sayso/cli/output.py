@@ -21,7 +21,7 @@ from sayso.redaction import mask_request, title_of
 from sayso.rows import Credential
 from sayso.stores.base import Store
 from sayso.types import HIGH_RISKS, Grant, Micros, Refusal, Request, iso, moment
-from sayso.views import request_json
+from sayso.views import credential_json, request_json
 
 _NARROW, _WIDE = 72, 100
 _SHORTEST_ID = 10
@@ -222,19 +222,8 @@ def token_lines(tokens: Sequence[Credential], store: Store) -> Iterator[Line]:
 
 def token_json(token: Credential, store: Store) -> dict[str, Any]:
     person = store.person(token.person)
-    return {
-        "id": token.id,
-        "person": token.person,
-        "kind": token.kind,
-        "role": token.role,
-        "groups": [] if person is None else list(person.groups),
-        "live": token.live(store.now()),
-        "device": token.device,
-        "created_at": iso(token.created),
-        "last_used_at": iso(token.last_used),
-        "ends_at": iso(token.valid_until),
-        "revoked_at": iso(token.revoked),
-    }
+    groups = [] if person is None else list(person.groups)
+    return {**credential_json(token), "groups": groups, "live": token.live(store.now())}
 
 
 def _until(ends: Micros | None) -> str:

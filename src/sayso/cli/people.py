@@ -17,7 +17,8 @@ from sayso.inbox import TakenAway, add_person, change_person, remove_person, set
 from sayso.inbox.directory import link_person
 from sayso.rows import Person
 from sayso.stores.base import Store
-from sayso.types import SECOND, Micros, iso, micros_of
+from sayso.types import SECOND, Micros, micros_of
+from sayso.views import person_json
 
 people = typer.Typer(
     help="Add people and agents, change their rights, or remove them.",
@@ -249,19 +250,3 @@ def _person_lines(person: Person, now: Micros) -> Iterator[Line]:
     if person.away_until is not None and person.has_stand_in(person.stand_in, now):
         until = output.local_time(person.away_until)
         yield Line(f"away until {until}: {name(person.stand_in)} decides", "", "  ")
-
-
-def person_json(person: Person) -> dict[str, Any]:
-    return {
-        "name": person.name,
-        "kind": person.kind,
-        "role": person.role,
-        "groups": list(person.groups),
-        "mail": person.mail,
-        "origin": person.origin,
-        "status": person.status,
-        "created_at": iso(person.created),
-        "changed_at": iso(person.changed),
-        "stand_in": person.stand_in or None,
-        "away_until": iso(person.away_until),
-    }

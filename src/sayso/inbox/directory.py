@@ -139,9 +139,11 @@ def change_person(
     remove_groups: Iterable[str] = (),
     role: str | None = None,
     mail: str | None = None,
+    away: tuple[str, Micros | None] | None = None,
 ) -> TakenAway:
-    """Change the groups, role or mail address of a person, and return what ended with it.
+    """Change the groups, role, mail address or stand-in of a person; return what ended with it.
 
+    ``away`` is a stand-in and until when they decide, or ``("", None)`` if the person is back.
     Grants that rest on a lost right are revoked, and votes that do are void. Tokens and sessions
     stay valid, for what the person may do now.
     """
@@ -154,6 +156,7 @@ def change_person(
         remove_groups=_group_names(remove_groups),
         role=role,
         mail=mail,
+        away=away and (_checked(person_name, away[0]) if away[0] else "", away[1]),
     )
     ((person, credentials, grants),) = store.transact(command)
     return _taken_away(store, person, credentials, grants, by=command.by, ask_again=False)
@@ -163,13 +166,7 @@ def set_stand_in(
     store: Store, name: str, stand_in: str, until: Micros | None, *, by: str | Reviewer
 ) -> Person:
     """Let another person decide for one who is away, until a time; ``None`` ends it."""
-    away = (_checked(person_name, stand_in) if until is not None else "", until)
-    command = ChangePerson(
-        person=_checked(person_name, name), by=reviewer_of(store, by, None), away=away
-    )
-    ((person, *_),) = store.transact(command)
-    stored: Person = person
-    return stored
+    return change_person(store, name, by=by, away=(stand_in, until)).person
 
 
 def remove_person(

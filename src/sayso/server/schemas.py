@@ -957,19 +957,40 @@ class PersonPage(Page[PersonView]):
 
 
 class CredentialView(View):
-    """A token, a sign-in link or a session. The secret is not stored."""
+    """A token, a sign-in link, a session or a passkey. The secret is not stored."""
 
     id: str
     person: str
-    kind: Literal["token", "link", "session"]
+    kind: Literal["token", "link", "session", "passkey"]
     role: Role = Field(description="the most that it allows")
     assurance: Assurance
     opened_by: str | None = Field(description="the token or link that opened a session")
-    device: str = Field(description="the browser and address that opened a session")
+    device: str = Field(description="the browser that opened a session, or the name of a passkey")
+    place: str = Field(description="the address from which a session was opened")
     created_at: datetime
+    signed_in_at: datetime | None = Field(description="when the person proved who they are")
     last_used_at: datetime
     ends_at: datetime | None = Field(description="when it ends if it is not used again")
     revoked_at: datetime | None
+    current: bool = Field(description="whether this request was sent with it")
+
+
+class PersonDetailsView(PersonView):
+    """A person or an agent with what proves who they are."""
+
+    credentials: list[CredentialView] = Field(description="those that are valid now")
+    stands_in_for: list[str] = Field(description="people for whom this one decides now")
+
+
+class PeopleGroupView(View):
+    """A group, and how many people and agents are in it."""
+
+    name: str
+    members: int
+
+
+class PeopleGroupPage(Page[PeopleGroupView]):
+    """Groups."""
 
 
 class CredentialPage(Page[CredentialView]):

@@ -1,24 +1,33 @@
-"""People and agents, their tokens and their sessions. For admins only."""
+"""People and agents, their groups, tokens and sessions: for admins, and your own sessions for you.
+
+Lists are in the order of a column that does not change, and a cursor is the last row's value in it.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import Response
 
-from sayso import text
+from sayso.errors import NotFound
 from sayso.inbox import directory
 from sayso.inbox.directory import TakenAway
-from sayso.rows import Credential, Person
-from sayso.server.auth import CurrentAdmin
+from sayso.rows import Credential, Person, Proven
+from sayso.server.auth import CurrentAdmin, CurrentChatUser, Identity
 from sayso.server.openapi import errors
 from sayso.server.responses import JsonResponse
+from sayso.server.routes.parameters import Limit
 from sayso.server.schemas import (
     AddPersonBody,
     ChangePersonBody,
     CredentialPage,
     NewTokenBody,
     NewTokenView,
+    PeopleGroupPage,
+    PersonDetailsView,
     PersonPage,
     PersonView,
     TakenAwayView,
@@ -27,12 +36,37 @@ from sayso.server.schemas import (
 from sayso.server.service import service_of
 from sayso.stores.base import Store
 from sayso.sync import read, to_thread
-from sayso.types import SECOND, Json, iso, micros_of
+from sayso.text import inline
+from sayso.types import SECOND, micros_of
+from sayso.views import credential_json, person_json
 
 router = APIRouter(prefix="/api", tags=["people"])
 
+T = TypeVar("T")
 PersonName = Annotated[str, Path(description="the name, as in `GET /api/people`")]
+Words = Annotated[str, Query(max_length=200, description="words that each item has to contain")]
+After = Annotated[str, Query(max_length=300, description="the `next` of the page before")]
+OfPerson = Annotated[str | None, Query(description="only those of this person or agent")]
 _WRITE_ERRORS = errors(401, 403, 404, 409, 413, 422, 429)
+
+
+def _page(
+    rows: Iterable[T],
+    cursor: Callable[[T], str],
+    view: Callable[[T], dict[str, Any]],
+    after: str,
+    limit: int,
+) -> JsonResponse:
+    """Return a page of the rows, which are sorted by their cursors."""
+    rest = sorted((row for row in rows if cursor(row) > after), key=cursor)
+    following = cursor(rest[limit - 1]) if len(rest) > limit else None
+    return JsonResponse({"items": [view(row) for row in rest[:limit]], "next": following})
+
+
+def _contain(words: str, *texts: str) -> bool:
+    """Return whether each of the words is in one of the texts, in any case."""
+    folded = [text.casefold() for text in texts]
+    return all(any(word in text for text in folded) for word in words.casefold().split())
 
 
 @router.get(
@@ -41,13 +75,77 @@ _WRITE_ERRORS = errors(401, 403, 404, 409, 413, 422, 429)
 async def list_people(
     request: Request,
     who: CurrentAdmin,
+    q: Words = "",
+    kind: Annotated[
+        Literal["person", "agent"] | None, Query(description="only people, or only agents")
+    ] = None,
+    group: Annotated[str | None, Query(description="only members of this group")] = None,
+    away: Annotated[bool, Query(description="only those for whom a stand-in decides now")] = False,
     all: Annotated[bool, Query(description="also list removed ones")] = False,
+    after: After = "",
+    limit: Limit = 100,
 ) -> JsonResponse:
-    """List people and agents, with what they may do."""
+    """List people and agents by name, with what they may do. `q` searches name, mail and groups."""
+    store = service_of(request).store
+
+    def wanted(person: Person) -> bool:
+        return (
+            (all or person.active)
+            and kind in (None, person.kind)
+            and (group is None or group in person.groups)
+            and (not away or person.has_stand_in(person.stand_in, store.now()))
+            and _contain(q, person.name, person.mail, *person.groups)
+        )
+
+    people = await read(store, lambda: [row for row in store.people() if wanted(row)])
+    return _page(people, lambda person: person.name, person_json, after, limit)
+
+
+@router.get(
+    "/people/{name}",
+    summary="Get a person",
+    response_model=PersonDetailsView,
+    responses=errors(401, 403, 404),
+)
+async def get_person(request: Request, who: CurrentAdmin, name: PersonName) -> JsonResponse:
+    """Return a person or an agent with what is theirs now: tokens, sessions and passkeys."""
+    store = service_of(request).store
+    person = await read(store, store.person, name)
+    if person is None or person.name != name:
+        raise NotFound(f"no person or agent {name!r:.80}: see GET /api/people")
+    live = await read(store, _live, store, name)
+    absent = await read(store, store.absent, name)
+    views = [_credential_view(row, who) for row in live]
+    return JsonResponse(
+        {
+            **person_json(person),
+            "credentials": views,
+            "stands_in_for": [
+                inline(other.name) for other in absent if other.has_stand_in(name, store.now())
+            ],
+        }
+    )
+
+
+@router.get(
+    "/groups",
+    summary="List groups",
+    response_model=PeopleGroupPage,
+    responses=errors(401, 403, 422),
+)
+async def list_groups(
+    request: Request, who: CurrentAdmin, q: Words = "", after: After = "", limit: Limit = 100
+) -> JsonResponse:
+    """List the groups that people and agents are in, by name, with how many are in each."""
     store = service_of(request).store
     people = await read(store, store.people)
-    items = [_person_view(person) for person in people if all or person.active]
-    return JsonResponse({"items": items, "next": None})
+    sizes = Counter(group for person in people if person.active for group in person.groups)
+    groups = [(name, size) for name, size in sizes.items() if _contain(q, name)]
+
+    def view(group: tuple[str, int]) -> dict[str, Any]:
+        return {"name": inline(group[0]), "members": group[1]}
+
+    return _page(groups, lambda group: group[0], view, after, limit)
 
 
 @router.post(
@@ -68,7 +166,7 @@ async def add_person(
     person = await to_thread(
         lambda: directory.add_person(store, fields.pop("name"), by=who.reviewer, **fields)
     )
-    return JsonResponse(_person_view(person), 201)
+    return JsonResponse(person_json(person), 201)
 
 
 @router.post(
@@ -86,16 +184,11 @@ async def change_person(
     """Change groups, role, mail address or stand-in, and list what ended with it."""
     store = service_of(request).store
     fields = body.model_dump(exclude={"away"})
-
-    def change() -> TakenAway:
-        ended = directory.change_person(store, name, by=who.reviewer, **fields)
-        if body.away is None:
-            return ended
+    if body.away is not None:
         until = None if body.away.until is None else micros_of(body.away.until)
-        away = directory.set_stand_in(store, name, body.away.stand_in, until, by=who.reviewer)
-        return TakenAway(away, ended.credentials, ended.grants, ended.votes)
-
-    return JsonResponse(_taken_away_view(await to_thread(change)))
+        fields["away"] = (body.away.stand_in, until)
+    ended = await to_thread(lambda: directory.change_person(store, name, by=who.reviewer, **fields))
+    return JsonResponse(_taken_away_view(ended, who))
 
 
 @router.delete(
@@ -117,18 +210,25 @@ async def remove_person(
     ended = await to_thread(
         lambda: directory.remove_person(store, name, by=who.reviewer, ask_again=ask_again)
     )
-    return JsonResponse(_taken_away_view(ended))
+    return JsonResponse(_taken_away_view(ended, who))
 
 
 # -- tokens and sessions
 
 
 @router.get(
-    "/tokens", summary="List tokens", response_model=CredentialPage, responses=errors(401, 403)
+    "/tokens", summary="List tokens", response_model=CredentialPage, responses=errors(401, 403, 422)
 )
-async def list_tokens(request: Request, who: CurrentAdmin) -> JsonResponse:
-    """List the tokens that are valid now."""
-    return await _live(service_of(request).store, "token")
+async def list_tokens(
+    request: Request,
+    who: CurrentAdmin,
+    person: OfPerson = None,
+    q: Words = "",
+    after: After = "",
+    limit: Limit = 100,
+) -> JsonResponse:
+    """List the tokens that are valid now, oldest first. `q` searches person and id."""
+    return await _list_live(request, who, "token", person, q, after, limit)
 
 
 @router.post(
@@ -154,7 +254,7 @@ async def create_token(
             store, body.name, by=who.reviewer, role=body.role, groups=body.groups, ends=ends
         )
     )
-    return JsonResponse({**_credential_view(row), "token": token}, 201)
+    return JsonResponse({**_credential_view(row, who), "token": token}, 201)
 
 
 @router.delete(
@@ -171,15 +271,25 @@ async def revoke_token(
     """Revoke a token with the sessions that it opened, and list them."""
     store = service_of(request).store
     ended = await to_thread(lambda: directory.revoke_token(store, token_id, by=who.reviewer))
-    return JsonResponse({"items": [_credential_view(row) for row in ended], "next": None})
+    return _rows_view(ended, who)
 
 
 @router.get(
-    "/sessions", summary="List sessions", response_model=CredentialPage, responses=errors(401, 403)
+    "/sessions",
+    summary="List sessions",
+    response_model=CredentialPage,
+    responses=errors(401, 403, 422),
 )
-async def list_sessions(request: Request, who: CurrentAdmin) -> JsonResponse:
-    """List who is signed in, where, and until when."""
-    return await _live(service_of(request).store, "session")
+async def list_sessions(
+    request: Request,
+    who: CurrentAdmin,
+    person: OfPerson = None,
+    q: Words = "",
+    after: After = "",
+    limit: Limit = 100,
+) -> JsonResponse:
+    """List who is signed in, where, and until when, oldest first. `q` searches those, too."""
+    return await _list_live(request, who, "session", person, q, after, limit)
 
 
 @router.delete(
@@ -196,52 +306,97 @@ async def end_sessions(
     """Sign a person out everywhere, and list the sessions that ended."""
     store = service_of(request).store
     ended = await to_thread(lambda: directory.end_sessions(store, person, by=who.reviewer))
-    return JsonResponse({"items": [_credential_view(row) for row in ended], "next": None})
+    return _rows_view(ended, who)
 
 
-async def _live(store: Store, kind: str) -> JsonResponse:
-    rows = await read(store, store.credentials)
+@router.get(
+    "/me/sessions",
+    summary="List your sessions",
+    response_model=CredentialPage,
+    responses=errors(401, 403),
+)
+async def list_own_sessions(request: Request, who: CurrentChatUser) -> JsonResponse:
+    """List where you are signed in, and until when."""
+    store = service_of(request).store
+    live = await read(store, _live, store, who.name)
+    return _rows_view([row for row in live if row.kind == "session"], who)
+
+
+@router.delete(
+    "/me/sessions",
+    summary="Sign out everywhere",
+    response_model=CredentialPage,
+    responses=errors(401, 403, 429),
+)
+async def end_own_sessions(request: Request, who: CurrentChatUser) -> JsonResponse:
+    """End all your sessions, this one too, and list them."""
+    store = service_of(request).store
+    ended = await to_thread(lambda: directory.end_sessions(store, who.name, by=who.reviewer))
+    return _rows_view(ended, who)
+
+
+@router.delete(
+    "/me/sessions/{session_id}",
+    summary="End one of your sessions",
+    status_code=204,
+    response_class=Response,
+    responses=errors(401, 403, 404, 429),
+)
+async def end_own_session(
+    request: Request,
+    who: CurrentChatUser,
+    session_id: Annotated[str, Path(description="the id, as in `GET /api/me/sessions`")],
+) -> Response:
+    """Sign out in another browser."""
+    store = service_of(request).store
+    live = await read(store, _live, store, who.name)
+    if all((row.id, row.kind) != (session_id, "session") for row in live):
+        raise NotFound(f"you have no session {session_id!r:.80}: see GET /api/me/sessions")
+    await to_thread(directory.revoke_tokens, store, who.name, (session_id,), by=who.reviewer)
+    return Response(status_code=204)
+
+
+async def _list_live(
+    request: Request,
+    who: Identity,
+    kind: str,
+    person: str | None,
+    words: str,
+    after: str,
+    limit: int,
+) -> JsonResponse:
+    store = service_of(request).store
+    rows = [
+        row
+        for row in await read(store, _live, store, person)
+        if row.kind == kind and _contain(words, row.person, row.id, row.device)
+    ]
+
+    def cursor(row: Credential) -> str:
+        return f"{row.created:020} {row.id}"
+
+    return _page(rows, cursor, lambda row: _credential_view(row, who), after, limit)
+
+
+def _live(store: Store, person: str | None) -> list[Credential]:
     now = store.now()
-    items = [_credential_view(row) for row in rows if row.kind == kind and row.live(now)]
-    return JsonResponse({"items": items, "next": None})
+    return [row for row in store.credentials(person) if row.live(now)]
 
 
-def _person_view(person: Person) -> dict[str, Json]:
+def _rows_view(rows: Iterable[Credential], who: Identity) -> JsonResponse:
+    return JsonResponse({"items": [_credential_view(row, who) for row in rows], "next": None})
+
+
+def _credential_view(row: Credential, who: Identity) -> dict[str, Any]:
+    by = who.reviewer
+    current = isinstance(by, Proven) and by.proof == row.hash
+    return {**credential_json(row), "current": current}
+
+
+def _taken_away_view(ended: TakenAway, who: Identity) -> dict[str, Any]:
     return {
-        "name": text.inline(person.name),
-        "kind": person.kind,
-        "role": person.role,
-        "groups": [text.inline(group) for group in person.groups],
-        "mail": text.inline(person.mail),
-        "origin": text.inline(person.origin),
-        "status": person.status,
-        "created_at": iso(person.created),
-        "changed_at": iso(person.changed),
-        "stand_in": text.inline(person.stand_in) or None,
-        "away_until": iso(person.away_until),
-    }
-
-
-def _credential_view(row: Credential) -> dict[str, Json]:
-    return {
-        "id": row.id,
-        "person": text.inline(row.person),
-        "kind": row.kind,
-        "role": row.role,
-        "assurance": row.assurance,
-        "opened_by": row.opened_by or None,
-        "device": text.inline(row.device),
-        "created_at": iso(row.created),
-        "last_used_at": iso(row.last_used),
-        "ends_at": iso(row.valid_until),
-        "revoked_at": iso(row.revoked),
-    }
-
-
-def _taken_away_view(ended: TakenAway) -> dict[str, Any]:
-    return {
-        "person": _person_view(ended.person),
-        "credentials": [_credential_view(row) for row in ended.credentials],
+        "person": person_json(ended.person),
+        "credentials": [_credential_view(row, who) for row in ended.credentials],
         "grants": [grant.id for grant in ended.grants],
         "votes": [call.id for call in ended.votes],
         "approved": [call.id for call in ended.approved],
