@@ -16,7 +16,7 @@ from generated_page import replace_between, update
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/adapters/behaviour.md"
 UP = "../.."  # from the page to the root
-SUITE = Path("src/sayso/testing/adapter_suite.py")
+SUITE = Path("testkit/sayso_testing/adapter_suite.py")
 TESTS = Path("tests/adapters")
 BEGIN, END = "<!-- adapters: made by scripts/adapter_table.py -->\n", "<!-- /adapters -->\n"
 BEGIN_FEATURES = "<!-- features: made by scripts/adapter_table.py -->\n"

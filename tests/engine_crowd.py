@@ -28,8 +28,8 @@ from sayso.rows import Call, CallStatus, Message
 from sayso.stores.memory import MemoryStore
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
-from sayso.testing.world import World, attempt_of, seconds, tool_of
 from sayso.types import Reviewer
+from sayso_testing.world import World, attempt_of, seconds, tool_of
 
 #: The callers. No name is part of another name or of a message of the store.
 CALLERS = ("alder", "birch", "cedar", "dogwood", "hazel", "juniper")

@@ -51,8 +51,8 @@ from sayso.engine.people import PROCESS
 from sayso.engine.renewing import Renewal
 from sayso.rows import SETTLEMENTS, Call, CallStatus, Message, Proven, Run
 from sayso.stores.base import Query
-from sayso.testing.world import attempt_of, proof_of, seconds, tool_of
 from sayso.types import EFFECTS, ON_DUPLICATE, OVERTURNS, Failure, Grant, Reviewer
+from sayso_testing.world import attempt_of, proof_of, seconds, tool_of
 
 Data = st.DataObject
 

@@ -42,9 +42,9 @@ from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus
 from sayso.stores.memory import MemoryStore
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
-from sayso.testing.world import World, seconds
 from sayso.types import Grant
 from sayso.views import is_request, request_json, request_of
+from sayso_testing.world import World, seconds
 
 KEYS = Keyring.parse("hmac:bWFjaGluZSBtYWNoaW5lIG1hY2hpbmUgbWFjaGluZSE")
 THREADS = ("t1", "t2")

@@ -19,7 +19,7 @@ from postgres_server import shared_url, why_not
 
 from sayso.stores.postgres import PostgresStore
 from sayso.stores.postgres import store as postgres
-from sayso.testing.world import World
+from sayso_testing.world import World
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -66,3 +67,39 @@ def test_the_pinned_versions_cover_what_is_declared() -> None:
         for one in declared:
             name = one.split(">")[0].split("[")[0].strip()
             assert name == "sayso" or name in pinned[file], f"{name}: run make update"
+
+
+def test_missing_test_kit_names_its_install_line(tmp_path: Path) -> None:
+    code = """
+import sys
+sys.modules["sayso_testing"] = None
+import sayso.testing
+sayso.testing.ScriptedModel, sayso.testing.FakeClock, sayso.testing.ScriptedReviewer
+for name in ("StoreSuite", "AdapterSuite", "check_store"):
+    try: getattr(sayso.testing, name)
+    except ImportError as error: print(error)
+"""
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    lines = ran.stdout.splitlines()
+    assert len(lines) == 3
+    assert all(line.endswith('pip install "sayso[testing]"') for line in lines)
+
+
+def test_two_wheels_divide_the_test_suites(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(tmp_path)]
+    subprocess.run([*build, str(ROOT), str(ROOT / "testkit")], check=True, timeout=170)
+    version = PROJECT["version"]
+    wheel = ZipFile(tmp_path / f"sayso-{version}-py3-none-any.whl")
+    kit = ZipFile(tmp_path / f"sayso_testing-{version}-py3-none-any.whl")
+    top = {name.split("/")[0] for name in wheel.namelist()}
+    assert top == {"sayso", f"sayso-{version}.dist-info"}
+    modules = {name for name in wheel.namelist() if name.startswith("sayso/testing/")}
+    helpers = ("__init__", "clock", "reviewer", "scripted_model")
+    assert modules == {f"sayso/testing/{name}.py" for name in helpers}
+    info = f"sayso_testing-{version}.dist-info"
+    assert {name.split("/")[0] for name in kit.namelist()} == {"sayso_testing", info}
+    assert {"sayso_testing/py.typed", f"{info}/licenses/LICENSE"} <= set(kit.namelist())
+    # The suites look inside: each distribution names the other's version.
+    assert f"Requires-Dist: sayso=={version}" in kit.read(f"{info}/METADATA").decode()
+    assert PROJECT["optional-dependencies"]["testing"] == [f"sayso-testing=={version}"]

@@ -28,7 +28,7 @@ from sayso import (
 from sayso.errors import NotAllowed
 from sayso.stores import open_store
 from sayso.testing import FakeClock, ScriptedModel, ScriptedReviewer, StoreSuite, call, say
-from sayso.testing.suite.running import MOVED_BY
+from sayso_testing.suite.running import MOVED_BY
 
 # -- the package
 

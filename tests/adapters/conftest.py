@@ -1,13 +1,23 @@
-"""The fixture of all adapters: each module says which class makes its ``world``."""
+"""The fixtures of all adapters: each module says which class makes its ``world``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import functools
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from sayso_testing.adapter_escapes import (
+    ASYNC_WAYS,
+    PLAIN_WAYS,
+    SYNC_WAYS,
+    Work,
+    pool_with_two_clerks,
+)
 
 # First: for each optional package that it does not find, DSPy looks through all modules that are
 # loaded, once per frame of the stack. After the other frameworks that takes seconds.
@@ -23,3 +33,27 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     world = module.World(tmp_path, *policy)
     yield world
     world.close()
+
+
+@pytest.fixture(
+    params=[
+        way for way in (*SYNC_WAYS, *PLAIN_WAYS, *ASYNC_WAYS) if way is not pool_with_two_clerks
+    ],
+    ids=lambda way: way.__name__,
+)
+def run_elsewhere(request: pytest.FixtureRequest) -> Iterator[Callable[[Callable[[], Any]], None]]:
+    """Run a job to its end in another context, task or OS thread. Ignore what it raises."""
+    with request.param() as start:
+
+        async def start_in_loop(work: Work) -> None:
+            await start(work)
+
+        def run(job: Callable[[], Any]) -> None:
+            work = Work(job, functools.partial(asyncio.to_thread, job))
+            if request.param in ASYNC_WAYS:
+                asyncio.run(start_in_loop(work))
+            else:
+                start(work)
+            work.wait()
+
+        yield run

@@ -11,7 +11,7 @@ from harness_google_adk import FakeModel
 
 import sayso
 from sayso.testing import ScriptedCall
-from sayso.testing.adapter_harness import Heard, Turn
+from sayso_testing.adapter_harness import Heard, Turn
 
 
 class Turns:

@@ -11,7 +11,7 @@ from agent_framework_world import Client
 
 from sayso.adapters.agent_framework import guard
 from sayso.testing import AdapterHarness
-from sayso.testing.adapter_harness import ModelScript
+from sayso_testing.adapter_harness import ModelScript
 
 
 class AgentFrameworkHarness(AdapterHarness):

@@ -12,7 +12,7 @@ from claude_agent_world import FakeAnthropic, in_process, options, say, use
 
 from sayso.adapters.claude_agent import guard
 from sayso.testing import AdapterHarness
-from sayso.testing.adapter_harness import ModelScript
+from sayso_testing.adapter_harness import ModelScript
 
 
 class ClaudeAgentHarness(AdapterHarness):

@@ -15,7 +15,7 @@ with warnings.catch_warnings():
 
 from sayso.adapters.dspy import GuardedReAct, guard
 from sayso.testing import AdapterHarness
-from sayso.testing.adapter_harness import ModelScript
+from sayso_testing.adapter_harness import ModelScript
 
 _RESULTS = re.compile(r"\[\[ ## tool_call_results ## \]\]\n(\{.*\})", re.DOTALL)
 

@@ -15,7 +15,7 @@ with warnings.catch_warnings():
 
 from sayso.adapters.google_adk import Guarded, guard
 from sayso.testing import AdapterHarness
-from sayso.testing.adapter_harness import Heard, ModelScript, Turn
+from sayso_testing.adapter_harness import Heard, ModelScript, Turn
 
 
 class FakeModel(BaseLlm):

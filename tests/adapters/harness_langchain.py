@@ -19,7 +19,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from sayso.adapters.langchain import GuardedAgent, guard
 from sayso.testing import AdapterHarness
-from sayso.testing.adapter_harness import ModelScript
+from sayso_testing.adapter_harness import ModelScript
 
 
 class FakeChat(BaseChatModel):

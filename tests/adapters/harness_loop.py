@@ -12,7 +12,7 @@ from loop_faults import FAULTS
 
 import sayso.adapters  # noqa: F401  # loaded before agents are built, as by any adapter's import
 from sayso.testing import AdapterHarness
-from sayso.testing.adapter_harness import ModelScript
+from sayso_testing.adapter_harness import ModelScript
 
 PAGE = Path(__file__).parents[2] / "docs" / "writing-an-adapter.md"
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)

@@ -19,7 +19,7 @@ from openai.types.responses import (
 
 from sayso.adapters.openai_agents import Guarded, guard
 from sayso.testing import AdapterHarness, ScriptedCall
-from sayso.testing.adapter_harness import ModelScript
+from sayso_testing.adapter_harness import ModelScript
 
 set_tracing_disabled(True)
 

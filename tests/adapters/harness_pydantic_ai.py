@@ -18,7 +18,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from sayso.adapters.pydantic_ai import guard
 from sayso.testing import AdapterHarness
-from sayso.testing.adapter_harness import ModelScript
+from sayso_testing.adapter_harness import ModelScript
 
 
 def _told(part: ToolReturnPart | RetryPromptPart) -> str:

@@ -17,7 +17,7 @@ from harness_pydantic_ai import PydanticAIHarness
 
 import sayso
 from sayso import Policy, Rule
-from sayso.testing.adapter_harness import HarnessContext, ModelScript, ScriptedCall
+from sayso_testing.adapter_harness import HarnessContext, ModelScript, ScriptedCall
 
 HARNESSES: Any = [
     AgentHarness,

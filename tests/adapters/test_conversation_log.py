@@ -22,8 +22,8 @@ from sayso.errors import Conflict
 from sayso.gate import Gate
 from sayso.keys import Keyring, new_key, public_key, row_key
 from sayso.stores.sqlite import SqliteStore
-from sayso.testing.adapter_harness import LAST
-from sayso.testing.adapter_steps import STORE, THREAD, ForkServer, Scenario
+from sayso_testing.adapter_harness import LAST
+from sayso_testing.adapter_steps import STORE, THREAD, ForkServer, Scenario
 
 HARNESSES = {
     "agent_framework": "AgentFrameworkHarness",

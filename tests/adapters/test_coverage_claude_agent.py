@@ -11,7 +11,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import escapes
 import pytest
 
 import sayso
@@ -213,10 +212,9 @@ async def test_another_claude_is_refused(
     assert "guard(options, gate)" in str(refused[0])
 
 
-@pytest.mark.parametrize("way", escapes.WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "bare"])
 async def test_another_claude_starts_only_outside_of_runs(
-    gate: sayso.Gate, way: Any, guarded: bool
+    gate: sayso.Gate, run_elsewhere: Any, guarded: bool
 ) -> None:
     """Code in a tool leaves the context of its call, and starts another Claude."""
     raised: list[type[Exception]] = []
@@ -230,7 +228,7 @@ async def test_another_claude_starts_only_outside_of_runs(
 
     async def delegate(task: str) -> str:
         """Start another Claude somewhere else."""
-        await asyncio.to_thread(escapes.ignoring(lambda: way(start)))
+        await asyncio.to_thread(run_elsewhere, start)
         return "started"
 
     policy = sayso.Policy([sayso.Rule("*", verdict="allow")])

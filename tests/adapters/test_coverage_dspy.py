@@ -10,7 +10,6 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import escapes
 import pytest
 from dspy.lm15 import BuiltinTool, Config, Message, Request, TextPart
 from dspy.primitives.local_interpreter import LocalInterpreter
@@ -352,30 +351,32 @@ class TestUnguardedModules:
         assert office.ran == ["ana"]
 
 
-@pytest.mark.parametrize("way", escapes.WAYS, ids=lambda way: way.__name__)
 class TestEscapes:
     """Code in a tool leaves the context of its call, and runs an agent that nobody guarded."""
 
-    def delegate(self, office: Office, way: Any) -> Any:
+    def delegate(self, office: Office, run_elsewhere: Any) -> Any:
         def delegate(task: str) -> str:
             """Run an agent somewhere else."""
-            escapes.ignoring(lambda: way(lambda: office.clerk()(question=task)))()
+            run_elsewhere(lambda: office.clerk()(question=task))
             return "started"
 
         return delegate
 
     @pytest.mark.parametrize("policy", [RULES, ONCE], ids=["idempotent", "once"])
     async def test_call_without_decision_does_not_run(
-        self, gate: sayso.Gate, way: Any, policy: sayso.Policy
+        self, gate: sayso.Gate, run_elsewhere: Any, policy: sayso.Policy
     ) -> None:
         office = Office()
-        result = await boss(gate, self.delegate(office, way), policy).run("go", thread="t")
+        guarded = boss(gate, self.delegate(office, run_elsewhere), policy)
+        result = await guarded.run("go", thread="t")
         assert (result.status in ("paused", "done"), office.ran) == (True, [])
 
-    async def test_unguarded_agent_is_not_touched(self, gate: sayso.Gate, way: Any) -> None:
+    async def test_unguarded_agent_is_not_touched(
+        self, gate: sayso.Gate, run_elsewhere: Any
+    ) -> None:
         guard(react(pay), gate)
         office = Office()
-        agent = react(self.delegate(office, way))
+        agent = react(self.delegate(office, run_elsewhere))
         agent.set_lm(DummyLM([step("delegate", task="pay ana"), *END]))
         await asyncio.to_thread(agent, question="go")
         assert office.ran == ["ana"]

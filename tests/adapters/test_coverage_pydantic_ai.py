@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import escapes
 import pytest
 from pydantic_ai import Agent, RunContext, direct
 from pydantic_ai.agent import WrapperAgent
@@ -388,29 +387,28 @@ class TestUnguardedAgents:
         assert world.ran == ["ana"]
 
 
-@pytest.mark.parametrize("way", escapes.WAYS, ids=lambda way: way.__name__)
 class TestEscapes:
     """Code in a tool leaves the context of its call, and runs an agent that nobody guarded."""
 
-    def delegate(self, world: World, way: Any) -> Any:
+    def delegate(self, world: World, run_elsewhere: Any) -> Any:
         def delegate(task: str) -> str:
             """Run an agent somewhere else."""
-            escapes.ignoring(lambda: way(lambda: asyncio.run(clerk(world).run(task))))()
+            run_elsewhere(lambda: asyncio.run(clerk(world).run(task)))
             return "started"
 
         return delegate
 
     @pytest.mark.parametrize("policy", [RULES, ONCE], ids=["idempotent", "once"])
     async def test_call_without_decision_does_not_run(
-        self, world: World, way: Any, policy: sayso.Policy
+        self, world: World, run_elsewhere: Any, policy: sayso.Policy
     ) -> None:
-        guarded = guard(boss(world, self.delegate(world, way)), world.gate, policy)
+        guarded = guard(boss(world, self.delegate(world, run_elsewhere)), world.gate, policy)
         result = await guarded.run("go", thread="t")
         assert (result.status in ("paused", "done"), world.ran) == (True, [])
 
-    async def test_unguarded_agent_is_not_touched(self, world: World, way: Any) -> None:
+    async def test_unguarded_agent_is_not_touched(self, world: World, run_elsewhere: Any) -> None:
         guard(clerk(world), world.gate)
-        await boss(world, self.delegate(world, way)).run("go")
+        await boss(world, self.delegate(world, run_elsewhere)).run("go")
         assert world.ran == ["ana"]
 
 

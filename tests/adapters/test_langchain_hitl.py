@@ -12,8 +12,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from sayso import Gate, InvalidPolicy, Policy, Rule
 from sayso.adapters.langchain import HumanInTheLoopMiddleware, guard
 from sayso.schema import errors
-from sayso.testing.adapter_suite import MALFORMED
 from sayso.types import Request
+from sayso_testing.adapter_suite import MALFORMED
 
 TWO: Any = [("c1", "send", {"to": "ana"}), ("c2", "send", {"to": "bob"})]
 ONE: Any = [("c1", "send", {"to": "ana"})]

@@ -12,7 +12,7 @@ import pytest
 
 import sayso
 from sayso.testing import AdapterHarness, HarnessContext, ScriptedCall
-from sayso.testing.adapter_harness import ModelScript
+from sayso_testing.adapter_harness import ModelScript
 
 HARNESSES = {
     "langchain": "LangChainHarness",

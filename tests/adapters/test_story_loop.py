@@ -14,7 +14,7 @@ from loop_faults import FAULTS
 
 from sayso import SaysoError
 from sayso.testing import AdapterSuite
-from sayso.testing.adapter_steps import ForkServer, Scenario
+from sayso_testing.adapter_steps import ForkServer, Scenario
 
 
 class TestLoop(AdapterSuite):

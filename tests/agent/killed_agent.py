@@ -21,8 +21,8 @@ from typing import Any
 
 import sayso
 from sayso.stores.sqlite import SqliteStore
-from sayso.testing.adapter_steps import Interpreter
 from sayso.testing.scripted_model import ScriptedModel, call, calls, say
+from sayso_testing.adapter_steps import Interpreter
 
 THREAD = "t"
 BY_HAND = "settled by hand"

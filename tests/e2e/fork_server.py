@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from sayso.stores.postgres import store
-from sayso.testing.adapter_steps import Interpreter
+from sayso_testing.adapter_steps import Interpreter
 
 MODULES = ("actors", "stories", "all_stories")
 PATIENCE = 60.0

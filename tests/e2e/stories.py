@@ -25,8 +25,8 @@ from sayso.gate.guard import this_call
 from sayso.rows import Event
 from sayso.stores.base import Store
 from sayso.testing import person
-from sayso.testing.checks import all_events
 from sayso.types import Decision, Request
+from sayso_testing.checks import all_events
 
 RUN = "order-17"
 BY_HAND = "done by hand"

@@ -25,7 +25,7 @@ from places import address_of, open_at
 from sayso.inbox import create_token
 from sayso.server.service import Limits
 from sayso.stores.base import Store
-from sayso.testing.checks import all_events
+from sayso_testing.checks import all_events
 
 _READERS = Path(__file__).with_name("load_readers.py")
 _PATIENCE = 3600.0

@@ -19,7 +19,7 @@ from sayso import codec
 from sayso.audit import verify
 from sayso.rows import LIVE, Event
 from sayso.stores.base import Store
-from sayso.testing.checks import all_events
+from sayso_testing.checks import all_events
 
 #: What a result says of the attempt that it is of.
 _ATTEMPT = re.compile(r"by attempt (\d+)")

@@ -15,8 +15,8 @@ from sayso.redaction import title_of
 from sayso.stores.base import Store
 from sayso.stores.memory import MemoryStore
 from sayso.testing import FakeClock, ScriptedModel, call, say
-from sayso.testing.world import World
 from sayso.views import request_json
+from sayso_testing.world import World
 
 TEMPLATE = "Refund {euros} euros to order {order}"
 

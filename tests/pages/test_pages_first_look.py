@@ -13,8 +13,8 @@ from windows import Open
 
 from sayso.stores import open_store
 from sayso.testing import FakeClock
-from sayso.testing.world import World
 from sayso.types import Risk
+from sayso_testing.world import World
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 

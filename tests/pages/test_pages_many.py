@@ -15,8 +15,8 @@ from windows import Open
 
 from sayso.stores import open_store
 from sayso.testing import FakeClock
-from sayso.testing.world import World
 from sayso.types import Risk
+from sayso_testing.world import World
 
 MANY = 1_000
 

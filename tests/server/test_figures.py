@@ -13,8 +13,8 @@ from sayso.server.routes import stats
 from sayso.stores.memory import MemoryStore
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
-from sayso.testing.world import World
 from sayso.types import Micros, Reviewer
+from sayso_testing.world import World
 
 
 def test_days_are_those_of_who_reads(open_server: Served) -> None:

@@ -19,7 +19,7 @@ from sayso.keys import Keyring, new_key
 from sayso.stores.postgres import PostgresStore
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
-from sayso.testing.world import World
+from sayso_testing.world import World
 
 Opener = Callable[..., SqliteStore]
 

@@ -15,7 +15,7 @@ from sayso.stores.memory import MemoryStore
 from sayso.stores.postgres import PostgresStore
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
-from sayso.testing.world import World
+from sayso_testing.world import World
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

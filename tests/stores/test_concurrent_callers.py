@@ -36,7 +36,7 @@ from sayso.errors import (
 from sayso.keys import Keyring, new_key
 from sayso.rows import Message
 from sayso.stores import open_store
-from sayso.testing.world import World
+from sayso_testing.world import World
 
 #: How several commands are made at once: returns the result or the error of each.
 AtOnce = Callable[..., list[Any]]

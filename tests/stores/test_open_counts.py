@@ -19,7 +19,7 @@ from sayso.stores.base import Query, Viewer
 from sayso.stores.sql import totals
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
-from sayso.testing.world import World
+from sayso_testing.world import World
 
 Opener = Callable[..., SqliteStore]
 WRITERS, MOVES = 4, 400

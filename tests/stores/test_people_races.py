@@ -13,8 +13,8 @@ from sayso.errors import NotAllowed
 from sayso.inbox import authenticate, create_token, remove_person
 from sayso.rows import Call
 from sayso.stores.base import Store
-from sayso.testing.world import World
 from sayso.types import Grant, Reviewer
+from sayso_testing.world import World
 
 ROUNDS = 15
 OPS = Reviewer("ops")

@@ -24,8 +24,8 @@ from sayso.keys import Keyring
 from sayso.rows import CallStatus
 from sayso.stores.postgres import PostgresStore, connections
 from sayso.testing import ScriptedModel, call, say
-from sayso.testing.world import World
 from sayso.worker import Worker
+from sayso_testing.world import World
 
 __all__ = ["bouncer", "home", "server"]
 

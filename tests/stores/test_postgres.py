@@ -18,8 +18,8 @@ from sayso.stores import open_store
 from sayso.stores.postgres import PostgresStore
 from sayso.stores.sql import migrate
 from sayso.testing import FakeClock
-from sayso.testing.checks import all_events
-from sayso.testing.world import World, seconds
+from sayso_testing.checks import all_events
+from sayso_testing.world import World, seconds
 
 
 def a_world(store: Any) -> World:

@@ -24,7 +24,7 @@ from sayso.keys import Keyring, new_key
 from sayso.rows import CallStatus
 from sayso.stores.postgres import PostgresStore, connections
 from sayso.stores.postgres.database import Database
-from sayso.testing.world import World
+from sayso_testing.world import World
 
 pytestmark = [
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "there is one"),

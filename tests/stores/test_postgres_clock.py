@@ -11,7 +11,7 @@ from waiting import until_async
 
 from sayso.stores.postgres import transaction
 from sayso.stores.postgres.transaction import Clock
-from sayso.testing.world import World
+from sayso_testing.world import World
 
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 

@@ -18,7 +18,7 @@ from waiting import until
 
 from sayso.keys import Keyring, new_key
 from sayso.stores.postgres import PostgresStore
-from sayso.testing.world import World
+from sayso_testing.world import World
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 

@@ -14,7 +14,7 @@ import sayso
 from sayso.errors import StoreError
 from sayso.rows import CallStatus
 from sayso.stores.postgres import PostgresStore, transaction
-from sayso.testing.world import World
+from sayso_testing.world import World
 
 _HELD = "SELECT pg_advisory_xact_lock(hashtextextended(%s || ':' || %s, 0))"
 

@@ -11,7 +11,7 @@ from pg_places import PgOpener
 
 from sayso.stores.postgres import store as postgres
 from sayso.stores.postgres.store import Watcher
-from sayso.testing.world import World
+from sayso_testing.world import World
 
 
 def a_world(store: Any) -> World:

@@ -18,7 +18,7 @@ from sayso.errors import InvalidCall
 from sayso.stores.postgres import connections, transaction
 from sayso.stores.postgres.connections import Connection, Pipeline, connect, translator
 from sayso.testing import ScriptedModel, call, say
-from sayso.testing.world import World
+from sayso_testing.world import World
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from waiting import until
 from sayso.errors import StoreError
 from sayso.stores.postgres import connections
 from sayso.stores.postgres.transaction import Attempt
-from sayso.testing.world import World
+from sayso_testing.world import World
 
 
 def a_world(store: Any) -> World:

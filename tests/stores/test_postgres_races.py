@@ -17,7 +17,7 @@ from sayso.errors import AlreadyDecided, Conflict, StoreError
 from sayso.stores.postgres import PostgresStore, transaction
 from sayso.stores.postgres import store as postgres
 from sayso.stores.postgres.transaction import Attempt
-from sayso.testing.world import World
+from sayso_testing.world import World
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 

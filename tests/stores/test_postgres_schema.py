@@ -18,7 +18,7 @@ from sayso.errors import StoreError
 from sayso.keys import Keyring
 from sayso.rows import Call
 from sayso.stores.postgres import PostgresStore
-from sayso.testing.world import World
+from sayso_testing.world import World
 
 
 @pytest.mark.parametrize("name", ["?", "$1", "%s", 'a"b; --', "a\\b\\1", "Ünï", "a.b"])

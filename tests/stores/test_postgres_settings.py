@@ -27,7 +27,7 @@ from sayso.keys import Keyring
 from sayso.rows import Call
 from sayso.stores.base import Query, Viewer
 from sayso.stores.postgres import PostgresStore
-from sayso.testing.world import World
+from sayso_testing.world import World
 
 __all__ = ["bouncer", "home", "server"]
 

@@ -21,7 +21,7 @@ from sayso.keys import Keyring
 from sayso.stores.base import Query, SnapshotLost, Store
 from sayso.stores.sqlite import ReadOnlySqliteStore, SqliteStore
 from sayso.testing import FakeClock
-from sayso.testing.world import LEASE, SECOND, World
+from sayso_testing.world import LEASE, SECOND, World
 
 
 @pytest.fixture

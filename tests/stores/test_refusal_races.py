@@ -13,7 +13,7 @@ from sayso.engine.refusals import connection_scope
 from sayso.errors import SaysoError
 from sayso.rows import Call, CallStatus
 from sayso.stores.base import Store
-from sayso.testing.world import World, all_events, seconds, tool_of
+from sayso_testing.world import World, all_events, seconds, tool_of
 
 ROUNDS = 40
 _LEASE = seconds(30)

@@ -22,7 +22,7 @@ from waiting import until
 import sayso
 from sayso.audit import verify
 from sayso.stores.sql import migrate
-from sayso.testing.world import World
+from sayso_testing.world import World
 
 #: What the later build does to the tables: rows of the earlier build have no place in them.
 NEXT = (
@@ -37,7 +37,7 @@ _OLD_BUILD = """
 import sys
 import sayso
 from sayso.stores import open_store
-from sayso.testing.world import World
+from sayso_testing.world import World
 
 store = open_store(sys.argv[1])
 world = World(store, None)

@@ -18,7 +18,7 @@ from sayso.stores import open_store
 from sayso.stores.sql import migrate
 from sayso.stores.sqlite import SqliteStore, files
 from sayso.testing import FakeClock
-from sayso.testing.world import World
+from sayso_testing.world import World
 
 Opener = Callable[..., SqliteStore]
 

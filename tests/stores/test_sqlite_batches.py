@@ -19,8 +19,8 @@ from waiting import until
 from sayso.engine.commands import Note, Start
 from sayso.errors import Conflict, NotFound, SaysoError, StoreError
 from sayso.stores.sqlite import SqliteStore
-from sayso.testing.checks import all_events
-from sayso.testing.world import World, tool_of
+from sayso_testing.checks import all_events
+from sayso_testing.world import World, tool_of
 
 Act = Callable[[], object]
 

@@ -23,7 +23,7 @@ from sayso.errors import StoreError, StoreVersion
 from sayso.keys import Keyring
 from sayso.stores.sqlite import SqliteStore, files
 from sayso.testing import FakeClock
-from sayso.testing.world import World
+from sayso_testing.world import World
 
 Opener = Callable[..., SqliteStore]
 

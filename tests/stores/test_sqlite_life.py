@@ -17,8 +17,8 @@ from sayso.keys import Keyring
 from sayso.stores.base import Hub
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
-from sayso.testing.checks import all_seals
-from sayso.testing.world import World, tool_of
+from sayso_testing.checks import all_seals
+from sayso_testing.world import World, tool_of
 
 Opener = Callable[..., SqliteStore]
 

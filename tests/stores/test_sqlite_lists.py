@@ -14,8 +14,8 @@ from sayso.stores.memory import MemoryStore
 from sayso.stores.sql import reads
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
-from sayso.testing.world import World, seconds
 from sayso.types import Risk
+from sayso_testing.world import World, seconds
 
 Opener = Callable[..., SqliteStore]
 

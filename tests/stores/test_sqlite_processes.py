@@ -20,7 +20,7 @@ from sayso.errors import SaysoError, StoreError
 from sayso.keys import Keyring
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
-from sayso.testing.world import World
+from sayso_testing.world import World
 
 Opener = Callable[..., SqliteStore]
 

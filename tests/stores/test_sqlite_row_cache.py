@@ -14,7 +14,7 @@ from sayso.errors import AlreadyDecided, NotFound, StoreError, Tampered
 from sayso.rows import SYSTEM_THREAD
 from sayso.stores.sqlite import SqliteStore
 from sayso.stores.sqlite import store as sqlite
-from sayso.testing.world import World
+from sayso_testing.world import World
 
 
 def selects(world: World) -> list[str]:

@@ -12,7 +12,7 @@ from sayso.errors import Cancelled, Conflict, InvalidDecision, NotFound
 from sayso.rows import CallStatus, Message, RunStatus
 from sayso.stores.base import Due
 from sayso.stores.row_checks import request_in
-from sayso.testing.world import LEASE, World, content, seconds
+from sayso_testing.world import LEASE, World, content, seconds
 
 
 class LeaseTests:

@@ -22,7 +22,7 @@ from sayso.engine.commands import (
 )
 from sayso.errors import Cancelled, Conflict, NotFound, SaysoError
 from sayso.rows import LATER, Call, CallStatus, Message, RunStatus
-from sayso.testing.world import LEASE, RUN, World, attempt_of, content, seconds, tool_of
+from sayso_testing.world import LEASE, RUN, World, attempt_of, content, seconds, tool_of
 
 
 class RunTests:

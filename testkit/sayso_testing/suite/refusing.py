@@ -11,8 +11,8 @@ from sayso.engine.commands import Finish, LiftRefusal, Propose, Reopen
 from sayso.engine.refusals import MOST_SHOWN, connection_scope
 from sayso.errors import Cancelled, Conflict, NotAllowed, NotFound
 from sayso.rows import Call, CallStatus, Run
-from sayso.testing.world import World, seconds, tool_of
 from sayso.types import Refusal, Reviewer
+from sayso_testing.world import World, seconds, tool_of
 
 _S = CallStatus
 _HOUR = seconds(3600)

@@ -25,7 +25,7 @@ import threading
 import time
 import types
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from contextvars import Context
@@ -40,7 +40,7 @@ from sayso.gate import Gate
 from sayso.inbox import Inbox
 from sayso.policy import Policy, Rule
 from sayso.stores.sqlite import SqliteStore
-from sayso.testing.adapter_harness import (
+from sayso_testing.adapter_harness import (
     LAST,
     AdapterHarness,
     HarnessContext,
@@ -360,15 +360,21 @@ PLACES: Sequence[Place] = (
 
 # --- ways: how the tool runs the clerk ---
 #
-# Each is a context manager, entered before the run, that yields a function of the clerk's ``Work``.
+# Each is a context manager, entered before the run, that yields a function of ``Work``.
 
 
 class Work:
-    """Run a clerk, on any OS thread or event loop, and keep what it raised for the tool."""
+    """Run code on any OS thread or event loop, and keep what it raised for the tool."""
 
-    def __init__(self, side: Side, find: Find) -> None:
-        self._side = side
-        self._find = find
+    def __init__(
+        self,
+        run: Callable[[], Any],
+        run_async: Callable[[], Awaitable[Any]],
+        run_other: Callable[[], Any] = int,
+    ) -> None:
+        self._run = run
+        self._run_async = run_async
+        self._run_other = run_other
         self._error: BaseException | None = None
         self._ended = threading.Event()
         self._other: Work | None = None
@@ -376,7 +382,7 @@ class Work:
     def __call__(self, *_: Any) -> None:
         """Run it in a plain function."""
         try:
-            self._side.harness.run_clerk_sync(self._find(), "pay")
+            self._run()
         except BaseException as error:
             self._error = error
         finally:
@@ -385,20 +391,24 @@ class Work:
     async def coroutine(self) -> None:
         """Run it in a coroutine."""
         try:
-            await self._side.harness.run_clerk(self._find(), "pay")
+            await self._run_async()
         except BaseException as error:
             self._error = error
         finally:
             self._ended.set()
 
     def other(self, *_: Any) -> None:
-        """Run a second clerk, which pays bob, in a plain function."""
-        self._other = Work(self._side, lambda: self._side.hire("bob"))
+        """Run the other code in a plain function."""
+        self._other = Work(self._run_other, self._run_async)
         self._other()
 
-    def result(self) -> None:
-        """Wait for the end, and raise in the tool what a clerk raised."""
+    def wait(self) -> None:
+        """Wait for the end."""
         assert self._ended.wait(MAX_SECONDS), "the clerk did not return"
+
+    def result(self) -> None:
+        """Wait for the end, and raise in the tool what the code raised."""
+        self.wait()
         if self._error is not None:
             raise self._error
         if self._other is not None:
@@ -411,6 +421,11 @@ Way = Callable[[], AbstractContextManager[Callable[[Work], Any]]]
 @contextmanager
 def called() -> Iterator[Any]:
     yield lambda work: work()
+
+
+@contextmanager
+def called_in_empty_context() -> Iterator[Any]:
+    yield lambda work: Context().run(work)
 
 
 @contextmanager
@@ -507,6 +522,7 @@ def multiprocessing_thread_pool() -> Iterator[Any]:
         yield workers.apply_async
 
 
+SYNC_WAYS: Sequence[Way] = (called_in_empty_context,)
 #: They work in coroutines too: the tool blocks its event loop until the clerk has returned.
 PLAIN_WAYS: Sequence[Way] = (
     thread,
@@ -624,7 +640,7 @@ ASYNC_WAYS: Sequence[Way] = (
 def shapes(harness: type[AdapterHarness]) -> dict[str, tuple[Place, Way]]:
     """Return the shapes that a framework's tools can have, by name."""
     in_tool = awaited if harness.colour == "async" else called
-    ways = [*PLAIN_WAYS, *(ASYNC_WAYS if harness.colour == "async" else ())]
+    ways = [*PLAIN_WAYS, *(ASYNC_WAYS if harness.colour == "async" else SYNC_WAYS)]
     return {
         **{place.__name__: (place, in_tool) for place in PLACES},
         **{way.__name__: (module_attribute, way) for way in ways},
@@ -690,13 +706,21 @@ class Side:
         self._find = place(self.hire)
         self._way = way
 
+    def _work(self) -> Work:
+        harness = self.harness
+        return Work(
+            lambda: harness.run_clerk_sync(self._find(), "pay"),
+            lambda: harness.run_clerk(self._find(), "pay"),
+            lambda: harness.run_clerk_sync(self.hire("bob"), "pay"),
+        )
+
     def _async_tool(self) -> Callable[..., Any]:
         async def delegate(task: str) -> str:
             """Give a task to the clerk."""
             self._meeting.arrive(self.name)
             while self._meeting.is_open():
                 await asyncio.sleep(0.001)
-            work = Work(self, self._find)
+            work = self._work()
             running = self._way(work)
             if inspect.isawaitable(running):
                 await running
@@ -711,7 +735,7 @@ class Side:
             self._meeting.arrive(self.name)
             while self._meeting.is_open():
                 time.sleep(0.001)
-            work = Work(self, self._find)
+            work = self._work()
             self._way(work)
             work.result()
             return LAST

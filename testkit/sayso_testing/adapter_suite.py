@@ -20,9 +20,9 @@ from typing import Any, ClassVar
 import pytest
 
 from sayso.errors import AlreadyDecided, Tampered
-from sayso.testing.adapter_escapes import EscapeTests
-from sayso.testing.adapter_harness import LAST, AdapterHarness
-from sayso.testing.adapter_steps import LATER, STORE, ForkServer, Scenario
+from sayso_testing.adapter_escapes import EscapeTests
+from sayso_testing.adapter_harness import LAST, AdapterHarness
+from sayso_testing.adapter_steps import LATER, STORE, ForkServer, Scenario
 
 ANA = {"to": "ana", "amount": 5, "note": "none"}
 

@@ -10,8 +10,8 @@ import pytest
 from sayso.engine.commands import Park
 from sayso.errors import AlreadyDecided, Cancelled, InvalidCall
 from sayso.rows import Call, CallStatus, Doubt, Message, RunStatus
-from sayso.testing.world import LEASE, RUN, World
 from sayso.types import Failure
+from sayso_testing.world import LEASE, RUN, World
 
 
 def gated_read(world: World, **new: Any) -> Call:

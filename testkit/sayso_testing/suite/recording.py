@@ -29,9 +29,9 @@ from sayso.errors import AlreadyDecided, Conflict, InvalidCall, NotFound, SaysoE
 from sayso.rows import SYSTEM_THREAD, Call, CallStatus, Event, Message, RunStatus
 from sayso.stores.address import is_in_memory
 from sayso.stores.base import Query
-from sayso.testing.checks import all_events, all_seals, all_threads, chain_events
-from sayso.testing.world import LEASE, RUN, SECOND, World, attempt_of
 from sayso.types import Grant, Reviewer, Risk
+from sayso_testing.checks import all_events, all_seals, all_threads, chain_events
+from sayso_testing.world import LEASE, RUN, SECOND, World, attempt_of
 
 
 class AtomicityTests:

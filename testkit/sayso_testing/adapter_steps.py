@@ -26,7 +26,8 @@ from sayso.errors import Paused, SaysoError
 from sayso.gate import Gate
 from sayso.inbox import Inbox
 from sayso.stores.sqlite import SqliteStore
-from sayso.testing.adapter_harness import (
+from sayso.types import Decision, Request
+from sayso_testing.adapter_harness import (
     POLICIES,
     RAISED,
     SCRIPTS,
@@ -37,7 +38,6 @@ from sayso.testing.adapter_harness import (
     lines,
     tools,
 )
-from sayso.types import Decision, Request
 
 THREAD = "thread-1"
 STORE = "sayso.db"
@@ -147,7 +147,7 @@ def _wait_for(path: Path, seconds: float = 60.0) -> None:
 MAX_SECONDS = 90.0
 _SERVE = """
 import sys; sys.path[:] = {path!r}
-from sayso.testing.adapter_steps import serve; serve({harness!r})
+from sayso_testing.adapter_steps import serve; serve({harness!r})
 """
 
 

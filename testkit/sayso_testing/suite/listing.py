@@ -23,8 +23,8 @@ from sayso.stores.listing import (
     list_status_of,
     sees_group,
 )
-from sayso.testing.world import RUN, SECOND, World, seconds, tool_of
 from sayso.types import Reviewer, Risk
+from sayso_testing.world import RUN, SECOND, World, seconds, tool_of
 
 
 def _found(world: World, **filters: Any) -> list[str]:

@@ -24,16 +24,16 @@ import pytest
 from sayso.keys import Keyring
 from sayso.stores.base import Store
 from sayso.testing.clock import FakeClock
-from sayso.testing.suite.asking import AskTests, GrantTests
-from sayso.testing.suite.deciding import DecisionTests, VoteTests
-from sayso.testing.suite.effects import EffectKeyTests, EffectTests, SettlementTests
-from sayso.testing.suite.leasing import ClosingTests, LeaseTests
-from sayso.testing.suite.listing import ListTests, SearchTests
-from sayso.testing.suite.recording import AtomicityTests, RecordTests, StorageTests
-from sayso.testing.suite.refusing import RefusalTests
-from sayso.testing.suite.running import MoveTests, ReleaseTests, RunTests
-from sayso.testing.world import World
 from sayso.types import Micros
+from sayso_testing.suite.asking import AskTests, GrantTests
+from sayso_testing.suite.deciding import DecisionTests, VoteTests
+from sayso_testing.suite.effects import EffectKeyTests, EffectTests, SettlementTests
+from sayso_testing.suite.leasing import ClosingTests, LeaseTests
+from sayso_testing.suite.listing import ListTests, SearchTests
+from sayso_testing.suite.recording import AtomicityTests, RecordTests, StorageTests
+from sayso_testing.suite.refusing import RefusalTests
+from sayso_testing.suite.running import MoveTests, ReleaseTests, RunTests
+from sayso_testing.world import World
 
 SUITE_KEY = "hmac:c3RvcmUgc3VpdGUgc3RvcmUgc3VpdGUgc3RvcmUgc3VpdGU"
 

@@ -40,9 +40,9 @@ from sayso.engine.people import PROCESS
 from sayso.engine.renewing import Renewal
 from sayso.rows import Call, CallStatus, Credential, Message, Person, Proven, Run, Tool
 from sayso.stores.base import Store
-from sayso.testing.checks import all_events, all_seals, all_threads, check_store
 from sayso.testing.clock import FakeClock
 from sayso.types import Failure, Grant, Json, Reviewer, Terms, Verdict
+from sayso_testing.checks import all_events, all_seals, all_threads, check_store
 
 SECOND = 1_000_000
 LEASE = 30 * SECOND

@@ -11,8 +11,8 @@ from sayso import codec
 from sayso.engine.commands import AddGrant, Reask, Reopen, RevokeGrant
 from sayso.errors import Cancelled, Conflict, NotFound
 from sayso.rows import CallStatus, RunStatus
-from sayso.testing.world import LEASE, RUN, SECOND, World, tool_of
 from sayso.types import Grant, Terms
+from sayso_testing.world import LEASE, RUN, SECOND, World, tool_of
 
 
 class AskTests:

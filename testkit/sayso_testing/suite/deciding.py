@@ -18,8 +18,8 @@ from sayso.errors import (
     NotFound,
 )
 from sayso.rows import CallStatus, Proven, RunStatus
-from sayso.testing.world import SECOND, World, tool_of
 from sayso.types import Grant, Reviewer, Terms
+from sayso_testing.world import SECOND, World, tool_of
 
 
 class DecisionTests:
