@@ -136,7 +136,7 @@ BOB = {"to": "bob", "amount": 7, "note": "none"}
 class ParallelTests:
     """Calls wait only for their own decision, and nothing runs twice."""
 
-    def test_two_gated_and_one_free_decided_at_different_times(self, scenario: Scenario) -> None:
+    def test_mixed_reply_is_decided_at_different_times(self, scenario: Scenario) -> None:
         result = scenario.run("three")
         ana, bob = scenario.pending()
         assert (result.status, set(result.waiting)) == ("paused", {ana.id, bob.id})
@@ -156,7 +156,7 @@ class ParallelTests:
         told = [scenario.heard(f"call_{n}") for n in (1, 2, 3)]
         assert told == ["paid 5 to ana", "saw the sky", "paid 7 to bob"]
 
-    def test_one_rejected_beside_one_approved(self, scenario: Scenario) -> None:
+    def test_one_reply_mixes_rejection_and_approval(self, scenario: Scenario) -> None:
         scenario.run("three")
         ana, bob = scenario.pending()
         scenario.decide(ana, ana.reject("not her"))
@@ -168,7 +168,7 @@ class ParallelTests:
         assert scenario.failed("call_1") is not False
         assert scenario.failed("call_3") is not True
 
-    def test_equal_calls_in_one_reply(self, scenario: Scenario) -> None:
+    def test_equal_calls_in_one_reply_both_run(self, scenario: Scenario) -> None:
         scenario.run("double")
         assert len(scenario.pending()) == 2
         scenario.approve_all()
@@ -176,7 +176,7 @@ class ParallelTests:
         assert scenario.effects() == [ANA, ANA]
         assert scenario.heard("call_1") == scenario.heard("call_2") == "paid 5 to ana"
 
-    def test_resumed_too_early(self, scenario: Scenario) -> None:
+    def test_early_resume_stays_paused(self, scenario: Scenario) -> None:
         scenario.run()
         result = scenario.resume()
         assert (result.status, result.waiting) == ("paused", (scenario.the_request().id,))
@@ -190,7 +190,7 @@ class ParallelTests:
         assert (again.status, again.output) == ("done", LAST)
         assert (scenario.effects(), scenario.asked) == ([ANA], 2)
 
-    def test_resumed_twice_at_once_in_one_process(self, scenario: Scenario) -> None:
+    def test_two_resumes_at_once_run_the_call_once(self, scenario: Scenario) -> None:
         scenario.run()
         scenario.approve_all()
         result = scenario.resume_both(tools="slow")
@@ -218,7 +218,7 @@ class ConversationTests:
         assert (result.status, result.output) == ("done", LAST)
         assert (scenario.effects(), scenario.asked) == ([ANA, ANA], 3)
 
-    def test_repeated_id_has_its_own_arguments(self, scenario: Scenario) -> None:
+    def test_repeated_id_uses_the_new_arguments(self, scenario: Scenario) -> None:
         scenario.run("same id, other call")
         first = scenario.the_request()
         scenario.decide(first, first.reject("not her"))
@@ -229,10 +229,10 @@ class ConversationTests:
         assert scenario.resume().status == "done"
         assert scenario.effects() == [BOB]
 
-    def test_equal_ids_in_one_reply(self, scenario: Scenario) -> None:
+    def test_equal_ids_run_two_calls(self, scenario: Scenario) -> None:
         self.approve_both(scenario, "one id")
 
-    def test_empty_ids_in_one_reply(self, scenario: Scenario) -> None:
+    def test_empty_ids_run_two_calls(self, scenario: Scenario) -> None:
         self.approve_both(scenario, "no ids")
 
     def approve_both(self, scenario: Scenario, script: str) -> None:
@@ -267,7 +267,7 @@ class ConversationTests:
         scenario.resume()
         assert scenario.last_prompt() == (3, 2)
 
-    def test_third_turn_knows_each_earlier_one_once(self, scenario: Scenario) -> None:
+    def test_third_turn_repeats_no_earlier_turn(self, scenario: Scenario) -> None:
         prompts = []
         for _ in range(3):
             assert scenario.run("looks").status == "done"
@@ -415,7 +415,7 @@ class UnknownOutcomeTests:
         assert (scenario.effects(), scenario.asked) == ([ANA], 2)
         assert "paid, says the bank" in scenario.heard()
 
-    def test_doubt_about_one_call_holds_no_other(self, scenario: Scenario) -> None:
+    def test_call_in_doubt_does_not_block_others(self, scenario: Scenario) -> None:
         scenario.run("three")
         ana, bob = scenario.pending()
         scenario.decide(ana, ana.approve())
@@ -428,7 +428,7 @@ class UnknownOutcomeTests:
         assert scenario.resume().status == "done"
         assert scenario.effects("pay") == [ANA, ANA]  # a person said so
 
-    def test_any_exception_keeps_the_effect_key(self, scenario: Scenario) -> None:
+    def test_uncertain_exception_keeps_the_effect_key(self, scenario: Scenario) -> None:
         scenario.run("twice", policy="keyed")
         scenario.approve_all()
         assert scenario.resume(tools="breaks").status == "paused"
@@ -442,7 +442,7 @@ class UnknownOutcomeTests:
         assert scenario.effects() == [ANA]
         assert doubt.id in str(scenario.inbox.get_sync(second.id).execution.result)
 
-    def test_nothing_happened_frees_the_effect_key(self, scenario: Scenario) -> None:
+    def test_not_executed_frees_the_effect_key(self, scenario: Scenario) -> None:
         scenario.run("twice", policy="keyed")
         scenario.approve_all()
         assert scenario.resume(tools="declines").status in ("paused", "raised")
@@ -515,7 +515,7 @@ class TamperingTests:
         assert (result.status, scenario.effects()) == ("raised", [])
         assert "Tampered" in result.error
 
-    def test_tool_gone(self, scenario: Scenario) -> None:
+    def test_removed_tool_cancels_the_call(self, scenario: Scenario) -> None:
         scenario.run()
         request = scenario.the_request()
         scenario.decide(request, request.approve())
@@ -539,7 +539,7 @@ class TamperingTests:
         assert scenario.resume(tools="changed").status == "done"
         assert scenario.effects() == [ANA]
 
-    def test_tool_takes_something_else(self, scenario: Scenario) -> None:
+    def test_approval_ends_when_tool_arguments_change(self, scenario: Scenario) -> None:
         scenario.run()
         scenario.approve_all()
         assert scenario.resume(tools="other").status == "done"
@@ -596,7 +596,7 @@ assert len(MALFORMED) == 25
 class MalformedAnswerTests:
     """Every answer is validated before it counts."""
 
-    def test_wrong_answers_one_after_the_other(self, scenario: Scenario) -> None:
+    def test_malformed_answers_change_nothing(self, scenario: Scenario) -> None:
         scenario.run("pair", policy="strict")
         waiting = [request.id for request in scenario.pending()]
         assert len(waiting) == 2
@@ -612,7 +612,7 @@ class MalformedAnswerTests:
         assert [made["to"] for made in scenario.effects()] in (["ana", "bob"], ["bob", "ana"])
 
     @pytest.mark.parametrize("name", ["too few decisions", "an edit to an unknown tool"])
-    def test_a_wrong_answer_then_a_right_one(self, scenario: Scenario, name: str) -> None:
+    def test_right_answer_follows_a_malformed_one(self, scenario: Scenario, name: str) -> None:
         scenario.run("pair", policy="strict")
         scenario.answer(MALFORMED[name])
         result = scenario.answer(self.right(scenario))

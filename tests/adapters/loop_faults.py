@@ -25,7 +25,7 @@ _NEXT = "\n            "
 _SWALLOWED = """run=lambda args: Loop(None, {"it": function}).result(
             {"name": "it", "args": args}
         )"""
-_PARALLEL = "test_two_gated_and_one_free_decided_at_different_times"
+_PARALLEL = "test_mixed_reply_is_decided_at_different_times"
 
 FAULTS = {
     # -- which call it is
@@ -35,15 +35,15 @@ FAULTS = {
     "id without reply": Fault((_KEY, 'f"{turn}/{position}"'), "test_repeated_id_is_another_call"),
     "id of the arguments": Fault(
         (_NAMED, """{f"{log.turn}/{number}/{call['args']}": call for call in made}"""),
-        "test_equal_calls_in_one_reply",
+        "test_equal_calls_in_one_reply_both_run",
     ),
     "id of the tool": Fault(
         (_NAMED, """{f"{log.turn}/{call['name']}": call for call in made}"""),
-        "test_repeated_id_has_its_own_arguments",
+        "test_repeated_id_uses_the_new_arguments",
     ),
     "id of the model": Fault(
         (_NAMED, """{f"{log.turn}/{number}/{call['id']}": call for call in made}"""),
-        "test_equal_ids_in_one_reply",
+        "test_equal_ids_run_two_calls",
     ),
     # -- the conversation
     "threads share a log": Fault(
@@ -52,7 +52,7 @@ FAULTS = {
     ),
     "history repeated": Fault(
         ("messages=messages[len(log.history) :]", "messages=messages"),
-        "test_third_turn_knows_each_earlier_one_once",
+        "test_third_turn_repeats_no_earlier_turn",
     ),
     "superseded turn without its results": Fault(
         ("closing_text(await to_thread(self.calls.row_in_any_run, key))", "closing_text(None)"),
@@ -145,13 +145,15 @@ FAULTS = {
     "tools not covered": Fault(
         ('coverage.gated(gate.agent, "tool", name)', "pass"), "test_coverage_names_each_tool"
     ),
-    "removed tool crashes": Fault(('if call["name"] in tools', "if call"), "test_tool_gone"),
+    "removed tool crashes": Fault(
+        ('if call["name"] in tools', "if call"), "test_removed_tool_cancels_the_call"
+    ),
     "call of removed tool left open": Fault(
         (
             'await log.calls.gone(key, call["name"])',
             'Outcome(ok=False, value=None, text="There is no such tool.")',
         ),
-        "test_tool_gone",
+        "test_removed_tool_cancels_the_call",
     ),
     # -- what the model receives
     "refusal marked as success": Fault((_FAILED, "return outcome.text"), "test_reject_with_reason"),

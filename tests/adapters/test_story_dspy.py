@@ -15,7 +15,7 @@ class TestDspy(AdapterSuite):
         "test_later_turn_knows_earlier_ones": "a ReAct has no earlier turns",
         "test_superseded_call_has_a_result": "a ReAct has no earlier turns",
         "test_superseded_turn_keeps_results": "a ReAct has no earlier turns",
-        "test_third_turn_knows_each_earlier_one_once": "a ReAct has no earlier turns",
+        "test_third_turn_repeats_no_earlier_turn": "a ReAct has no earlier turns",
     }
 
 

@@ -12,6 +12,6 @@ from sayso.testing import AdapterSuite
 class TestPydanticAI(AdapterSuite):
     harness = PydanticAIHarness
     cannot: ClassVar = {
-        "test_equal_ids_in_one_reply": "pydantic-ai refuses a reply with two calls of one id",
-        "test_empty_ids_in_one_reply": "pydantic-ai refuses a reply with two calls of one id",
+        "test_equal_ids_run_two_calls": "pydantic-ai refuses a reply with two calls of one id",
+        "test_empty_ids_run_two_calls": "pydantic-ai refuses a reply with two calls of one id",
     }

@@ -449,7 +449,7 @@ def test_servers_rule_decides_about_a_lost_reply(
         server.stop()
 
 
-def test_remote_agents_word_frees_no_key(server: Server, people: People, gate_to: Gates) -> None:
+def test_remote_agents_report_frees_no_key(server: Server, people: People, gate_to: Gates) -> None:
     class Declined(Exception):
         pass
 

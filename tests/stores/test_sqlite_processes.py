@@ -183,7 +183,7 @@ def test_it_stays_noticed_whatever_happens_meanwhile(restored: World) -> None:
         assert restored.store.restored()
 
 
-def test_recovering_puts_in_doubt_what_may_have_run(restored: World) -> None:
+def test_recovery_doubts_calls_that_may_have_run(restored: World) -> None:
     recover(restored)
     assert not restored.store.restored()
     assert restored.call("req_approved").status == "in_doubt"

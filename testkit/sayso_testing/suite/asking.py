@@ -41,7 +41,7 @@ class AskTests:
         assert world.run().status is RunStatus.RUNNING
         assert world.run().ready_at == world.clock()
 
-    def test_a_call_that_the_policy_denies_is_rejected(self, world: World) -> None:
+    def test_call_denied_by_policy_is_rejected(self, world: World) -> None:
         call = world.ask(verdict="deny", rule="never", description="no mail at night")
         assert call.status is CallStatus.REJECTED
         assert not call.asked
@@ -91,9 +91,7 @@ class AskTests:
         assert world.store.messages("t2") == [(1, "elsewhere")]
         assert world.store.messages("nowhere") == []
 
-    def test_the_last_run_is_the_live_one_or_the_one_with_the_last_message(
-        self, world: World
-    ) -> None:
+    def test_last_run_is_live_or_has_the_last_message(self, world: World) -> None:
         store = world.store
         assert store.last_run("t") is None
         world.propose(says=("one",))
@@ -105,7 +103,7 @@ class AskTests:
         world.cancel(run="r2")
         assert store.last_run("t") == world.run("r")
 
-    def test_a_tool_is_stored_once_by_its_digest(self, world: World) -> None:
+    def test_equal_tools_are_stored_once(self, world: World) -> None:
         world.ask("send")
         world.ask("send")
         world.ask("delete")
@@ -143,14 +141,14 @@ class AskTests:
         with world.unchanged(), pytest.raises(Conflict, match="'k'"):
             world.propose(world.new(), world.new(**{"key": "k", **other}))  # type: ignore[arg-type]
 
-    def test_an_edited_call_is_still_known_by_its_first_arguments(self, world: World) -> None:
+    def test_edited_call_matches_its_original_arguments(self, world: World) -> None:
         call = world.ask(key="k", args={"to": "bo"})
         world.decide(call, "edit", args={"to": "cy"})
         assert world.ask(key="k", args={"to": "bo"}).id == call.id
         with pytest.raises(Conflict):
             world.ask(key="k", args={"to": "cy"})
 
-    def test_an_id_that_is_taken_is_a_conflict(self, world: World) -> None:
+    def test_duplicate_call_id_conflicts(self, world: World) -> None:
         world.ask(id="req_x")
         with world.unchanged():
             with pytest.raises(Conflict):
@@ -158,7 +156,7 @@ class AskTests:
             assert world.store.run("r2") is None
             del world.runs["r2"]
 
-    def test_one_live_run_per_thread(self, world: World) -> None:
+    def test_second_live_run_of_a_thread_conflicts(self, world: World) -> None:
         world.ask()
         with world.unchanged():
             with pytest.raises(Conflict):
@@ -167,7 +165,7 @@ class AskTests:
             assert world.store.live_run("t") == world.run("r")
             del world.runs["r2"]
 
-    def test_a_finished_run_stays_finished_unless_it_is_reopened(self, world: World) -> None:
+    def test_finished_run_accepts_calls_only_after_reopen(self, world: World) -> None:
         known = world.new()
         world.propose(known)
         world.cancel(world.store.calls_of("r")[0])
@@ -197,7 +195,7 @@ class AskTests:
         world.transact(reopen)  # reopening a live run changes nothing
         assert world.run().status is RunStatus.PAUSED
 
-    def test_a_cancelled_run_takes_no_more_calls(self, world: World) -> None:
+    def test_cancelled_run_refuses_new_calls(self, world: World) -> None:
         world.ask()
         world.cancel()
         with world.unchanged(), pytest.raises(Cancelled, match="changed my mind"):
@@ -216,7 +214,7 @@ class AskTests:
         assert (run.status, run.owner, run.running) == ("running", "w1", 1)
         assert run.ready_at == world.clock() + LEASE
 
-    def test_propose_does_not_start_under_the_lease_of_another(self, world: World) -> None:
+    def test_propose_does_not_start_under_a_foreign_lease(self, world: World) -> None:
         world.running(owner="w1")
         (call,) = world.propose(world.new(verdict="allow"), owner="w2", lease=LEASE)
         assert call.status is CallStatus.READY
@@ -277,7 +275,7 @@ class AskTests:
             (same,) = world.transact(Reask(thread="t", run="r", call=call.id, reason="why not"))
             assert same.status == state
 
-    def test_a_preview_can_be_made_anew_while_people_think(self, world: World) -> None:
+    def test_new_preview_makes_a_revision_without_votes(self, world: World) -> None:
         """People see it, so a change makes a new revision, without votes."""
         call = world.decide(world.ask(preview='"old"', quorum=2))
         reask = Reask(thread="t", run="r", call=call.id, reason="", preview='"new"')
@@ -293,12 +291,12 @@ class AskTests:
         assert same == world.call(call) == shown
         assert world.events() == ["asked", "voted", "revised"]
 
-    def test_asking_again_about_nothing(self, world: World) -> None:
+    def test_reask_of_unknown_call_is_not_found(self, world: World) -> None:
         world.ask()
         with pytest.raises(NotFound, match="req_none"):
             world.transact(Reask(thread="t", run="r", call="req_none", reason="?"))
 
-    def test_the_digest_covers_what_a_person_relies_on(self, world: World) -> None:
+    def test_digest_covers_arguments_and_terms(self, world: World) -> None:
         base = world.ask(key="k", args={"to": "bo"})
         variants = [
             world.ask(args={"to": "cy"}),
@@ -331,13 +329,13 @@ class GrantTests:
         assert call.decision is not None
         assert (call.decision.type, call.decision.by) == ("grant", "ana")
 
-    def test_a_grant_covers_its_scope_only(self, world: World) -> None:
+    def test_grant_covers_only_its_scope(self, world: World) -> None:
         world.grant("pay", SMALL)
         assert world.ask("pay", args={"amount": 10}).status is CallStatus.READY
         assert world.ask("pay", args={"amount": 11}).status is CallStatus.ASKED
         assert world.ask("pay", args={"sum": 1}).status is CallStatus.ASKED
 
-    def test_a_grant_covers_only_what_its_author_may_approve(self, world: World) -> None:
+    def test_grant_covers_only_calls_its_author_may_approve(self, world: World) -> None:
         world.grant("pay")
         assert world.ask("pay", reviewers=("group:finance",)).status is CallStatus.ASKED
         assert world.ask("pay", reviewers=("ben",)).status is CallStatus.ASKED
@@ -351,7 +349,7 @@ class GrantTests:
     @pytest.mark.parametrize(
         "new", [{"tool": "delete"}, {"verdict": "deny"}, {"quorum": 2}, {"kind": "question"}]
     )
-    def test_calls_that_a_grant_does_not_cover(self, world: World, new: dict[str, Any]) -> None:
+    def test_grant_does_not_cover_other_calls(self, world: World, new: dict[str, Any]) -> None:
         world.grant()
         call = world.ask(**new)
         assert call.status is not CallStatus.READY
@@ -361,7 +359,7 @@ class GrantTests:
         world.grant(agent="another")
         assert world.ask().status is CallStatus.ASKED
 
-    def test_a_changed_tool_is_another_tool(self, world: World) -> None:
+    def test_grant_does_not_cover_a_changed_tool(self, world: World) -> None:
         world.grant(tool_digest="0" * 64)
         assert world.ask().status is CallStatus.ASKED
 
@@ -388,26 +386,26 @@ class GrantTests:
         assert _left(world, grant) == 0
         assert world.ask().status is CallStatus.ASKED
 
-    def test_uses_are_spent_one_by_one_within_a_start(self, world: World) -> None:
+    def test_one_start_spends_one_use_per_call(self, world: World) -> None:
         grant = world.grant(uses_left=2)
         calls = world.propose(*(world.new() for _ in range(3)))
         assert [c.status for c in world.start(*calls)] == ["running", "running", "asked"]
         assert _left(world, grant) == 0
 
-    def test_uses_are_spent_where_proposing_starts(self, world: World) -> None:
+    def test_propose_that_starts_spends_uses(self, world: World) -> None:
         grant = world.grant(uses_left=2)
         calls = world.propose(*(world.new() for _ in range(3)), owner="w1", lease=LEASE)
         assert [call.status for call in calls] == ["running", "running", "asked"]
         assert _left(world, grant) == 0
 
-    def test_uses_are_spent_where_completing_starts(self, world: World) -> None:
+    def test_complete_that_starts_spends_a_use(self, world: World) -> None:
         grant = world.grant(uses_left=1)
         calls = [world.ask(), world.ask()]
         assert world.complete(calls[0]).status is CallStatus.DONE
         assert _left(world, grant) == 0
         assert world.complete(calls[1]).status is CallStatus.ASKED
 
-    def test_a_use_is_not_spent_by_a_start_that_does_not_happen(self, world: World) -> None:
+    def test_prevented_start_spends_no_use(self, world: World) -> None:
         grant = world.grant(uses_left=1)
         call = world.ask()
         world.running(owner="w1")
@@ -443,18 +441,18 @@ class GrantTests:
             assert world.transact(RevokeGrant(grant=grant.id, by="bo")) == [revoked]
         assert world.events("@system") == ["granted", "revoked"]
 
-    def test_revoking_what_is_not_there(self, world: World) -> None:
+    def test_revoking_unknown_grant_is_not_found(self, world: World) -> None:
         with pytest.raises(NotFound, match="grt_none"):
             world.transact(RevokeGrant(grant="grt_none", by="bo"))
         assert world.events() == []
 
-    def test_a_grants_id_that_is_taken_is_a_conflict(self, world: World) -> None:
+    def test_duplicate_grant_id_conflicts(self, world: World) -> None:
         grant = world.grant(uses_left=1)
         world.transact(RevokeGrant(grant=grant.id, by="bo"))
         with world.unchanged(), pytest.raises(Conflict):
             world.transact(AddGrant(grant=grant))
 
-    def test_grants_are_listed_as_they_were_given(self, world: World) -> None:
+    def test_grants_are_listed_in_order(self, world: World) -> None:
         given = []
         for number in range(3):
             given.append(world.grant(f"tool-{number}", SMALL, uses_left=number + 1))

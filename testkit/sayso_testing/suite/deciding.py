@@ -130,7 +130,7 @@ class DecisionTests:
         done = world.record(world.start(call)[0])
         assert world.decide(call, seen_digest=call.digest) == done
 
-    def test_an_approval_needs_the_digest_that_was_seen(self, world: World) -> None:
+    def test_approval_needs_the_current_digest(self, world: World) -> None:
         call = world.ask()
         with world.unchanged():
             with pytest.raises(InvalidDecision) as refused:
@@ -142,7 +142,7 @@ class DecisionTests:
                 world.decide(call, "reject", seen_digest="0" * 64)
         assert world.decide(call, "reject", seen_digest=None).status is CallStatus.REJECTED
 
-    def test_an_answer_that_is_not_allowed(self, world: World) -> None:
+    def test_answer_outside_allowed_types_is_refused(self, world: World) -> None:
         call = world.ask(allowed=("approve", "reject"))
         with world.unchanged():
             for type, more in (("edit", {"args": {}}), ("respond", {"value": 1})):
@@ -176,7 +176,7 @@ class DecisionTests:
             ({"assurance": "session"}, {"name": "ana"}),
         ],
     )
-    def test_reviewers_who_may_not_decide(
+    def test_excluded_reviewers_cannot_decide(
         self, world: World, terms: dict[str, Any], by: dict[str, Any]
     ) -> None:
         (call,) = world.propose(world.new(**terms), requester="zoe")
@@ -196,13 +196,13 @@ class DecisionTests:
             ({"assurance": "os-user"}, Proven("ana", proof=PROCESS)),
         ],
     )
-    def test_reviewers_who_may_decide(
+    def test_listed_reviewers_can_decide(
         self, world: World, terms: dict[str, Any], by: Reviewer
     ) -> None:
         (call,) = world.propose(world.new(**terms), requester="zoe")
         assert world.decide(call, by=by).status is CallStatus.READY
 
-    def test_groups_come_from_the_row_of_the_person(self, world: World) -> None:
+    def test_stored_groups_decide_who_may_review(self, world: World) -> None:
         ana = world.reviewer("ana", "finance", "ops")
         world.reviewer("bo", "finance")
         calls = [world.ask(reviewers=("group:finance",)) for _ in range(3)]
@@ -232,7 +232,7 @@ class DecisionTests:
 
     # -- when
 
-    def test_expiry_is_tested_where_the_decision_is_made(self, world: World) -> None:
+    def test_decision_at_the_expiry_is_refused(self, world: World) -> None:
         call = world.ask(expires_in=10)
         late = world.ask(expires_in=10)
         world.clock.advance(9.999_999)
@@ -243,7 +243,7 @@ class DecisionTests:
                 with pytest.raises(Expired, match=late.id):
                     world.decide(late, type)
 
-    def test_after_the_end_there_is_nothing_to_decide(self, world: World) -> None:
+    def test_closed_request_cannot_be_decided(self, world: World) -> None:
         call = world.ask(expires_in=10)
         world.clock.advance(10)
         world.expire(call)
@@ -254,7 +254,7 @@ class DecisionTests:
         with pytest.raises(AlreadyDecided, match="cancelled"):
             world.decide(other)
 
-    def test_a_call_that_was_never_asked_about(self, world: World) -> None:
+    def test_call_without_a_request_cannot_be_decided(self, world: World) -> None:
         for call in (world.ready(), world.running(run="r2", thread="t2")):
             with pytest.raises(AlreadyDecided):
                 world.decide(call)
@@ -280,7 +280,7 @@ class DecisionTests:
         assert world.store.grants() == []
         assert world.ask().status is CallStatus.ASKED
 
-    def test_no_grant_with_a_rejection_a_quorum_or_a_question(self, world: World) -> None:
+    def test_only_plain_approval_may_carry_a_grant(self, world: World) -> None:
         refused = [
             (world.ask(), "reject"),
             (world.ask(quorum=2), "approve"),
@@ -313,7 +313,7 @@ class DecisionTests:
         assert world.run().in_doubt == 0
         assert world.run().ready_at == world.clock()
 
-    def test_an_old_approval_does_not_approve_running_again(self, world: World) -> None:
+    def test_old_digest_cannot_approve_a_rerun(self, world: World) -> None:
         call = world.ask()
         world.decide(call)
         started = world.start(call)[0]
@@ -328,7 +328,7 @@ class DecisionTests:
         with pytest.raises(Conflict):
             world.decide(call, seen_digest=first_doubt)
 
-    def test_a_doubt_cannot_be_edited_and_keeps_its_reviewers(self, world: World) -> None:
+    def test_doubt_keeps_reviewers_and_refuses_edits(self, world: World) -> None:
         call = world.doubted(reviewers=("ana",), quorum=1)
         with pytest.raises(InvalidDecision, match="approve or respond or reject"):
             world.decide(call, "edit", args={})
@@ -388,7 +388,7 @@ class VoteTests:
         world.decide(call, by="ana")
         assert world.decide(call, "reject", "ana").status is CallStatus.REJECTED
 
-    def test_an_edit_voids_the_votes_and_is_one_itself(self, world: World) -> None:
+    def test_edit_voids_votes_and_counts_as_one(self, world: World) -> None:
         call = world.ask(quorum=2)
         world.decide(call, by="ana")
         edited = world.decide(call, "edit", "bo", args={"to": "cy"})

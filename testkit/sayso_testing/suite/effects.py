@@ -28,7 +28,7 @@ def leased_read(world: World) -> Call:
 class EffectTests:
     """Reads go from ready to done, however often they are tried."""
 
-    def test_an_approved_read_stays_ready_and_takes_no_lease(self, world: World) -> None:
+    def test_approved_read_stays_ready_without_a_lease(self, world: World) -> None:
         (call,) = world.start(gated_read(world))
         assert call == world.call(call)
         assert (call.status, call.attempt, call.token) == (CallStatus.READY, 1, 0)
@@ -39,7 +39,7 @@ class EffectTests:
         assert world.events(call=call)[-2:] == ["read_started", "read_recorded"]
         assert world.run().ready_at is None
 
-    def test_one_approval_covers_its_retries_until_a_result_is_recorded(self, world: World) -> None:
+    def test_one_approval_covers_retries_until_a_result(self, world: World) -> None:
         call = gated_read(world)
         for attempt in (1, 2):
             (call,) = world.start(call)
@@ -81,7 +81,7 @@ class EffectTests:
         now = world.run()
         assert (now.owner, now.token, now.ready_at) == (held.owner, held.token, held.ready_at)
 
-    def test_a_read_under_a_lease_keeps_or_releases_it(self, world: World) -> None:
+    def test_recorded_read_keeps_or_releases_its_lease(self, world: World) -> None:
         call = leased_read(world)
         run = world.run()
         assert (call.status, call.attempt, call.token) == (CallStatus.READY, 1, run.token)
@@ -103,7 +103,7 @@ class EffectTests:
         world.doubt(world.call(call))
         assert world.call(call).status is CallStatus.READY
 
-    def test_a_read_whose_process_died_is_simply_read_again(self, world: World) -> None:
+    def test_read_of_a_dead_process_runs_again(self, world: World) -> None:
         call = leased_read(world)
         world.clock.advance(31)
         assert world.claim("w2") is not None
@@ -112,9 +112,7 @@ class EffectTests:
         assert world.record(again).status is CallStatus.DONE
         assert "in_doubt" not in world.events()
 
-    def test_a_read_that_is_too_old_or_whose_grant_is_spent_is_asked_again(
-        self, world: World
-    ) -> None:
+    def test_read_with_expired_approval_is_asked_again(self, world: World) -> None:
         call = gated_read(world, valid_for=60.0)
         (call,) = world.start(call)
         world.record(call, ok=False, result="boom", retry=True)
@@ -128,7 +126,7 @@ class EffectTests:
         assert world.start(second)[0].status is CallStatus.ASKED
         assert world.start(world.call(first))[0].attempt == 2
 
-    def test_a_read_that_ran_before_it_was_proposed_is_one_commit(self, world: World) -> None:
+    def test_finished_read_is_proposed_in_one_commit(self, world: World) -> None:
         new = world.new(verdict="allow", effect="read", outcome=(True, '"sunny"'))
         (call,) = world.propose(new)
         assert (call.status, call.result, call.attempt) == (CallStatus.DONE, '"sunny"', 0)
@@ -140,7 +138,7 @@ class EffectTests:
         assert world.finish().status is RunStatus.DONE
 
     @pytest.mark.parametrize("wrong", [{"effect": "once"}, {"verdict": "ask"}])
-    def test_only_an_allowed_read_may_run_before_it_is_proposed(
+    def test_only_allowed_reads_run_before_proposal(
         self, world: World, wrong: dict[str, str]
     ) -> None:
         world.ready()
@@ -149,7 +147,7 @@ class EffectTests:
             with pytest.raises(InvalidCall):
                 world.propose(world.new(outcome=(True, "1"), **terms))
 
-    def test_a_run_that_is_done_gives_up_the_reads_that_gave_nothing(self, world: World) -> None:
+    def test_done_run_fails_its_unanswered_reads(self, world: World) -> None:
         (call,) = world.start(gated_read(world))
         world.record(call, ok=False, result="timed out", retry=True)
         assert world.finish("failed").status is RunStatus.RUNNING  # the read can still be retried
@@ -163,7 +161,7 @@ class EffectTests:
         assert world.finish("done").status is RunStatus.RUNNING
         assert world.call(call).status is CallStatus.READY
 
-    def test_a_read_that_asks_in_its_body_waits_for_the_answer(self, world: World) -> None:
+    def test_suspended_read_waits_for_its_question(self, world: World) -> None:
         (call,) = world.start(gated_read(world))
         question = world.ask()
         world.suspend(call)
@@ -184,7 +182,7 @@ class EffectTests:
 class EffectKeyTests:
     """One effect per key in the whole store."""
 
-    def test_a_second_call_with_the_key_does_not_start(self, world: World) -> None:
+    def test_second_call_with_effect_key_does_not_start(self, world: World) -> None:
         first = world.running(effect_key="/refund:17")
         second = world.ready(effect_key="/refund:17", run="r2", thread="t2")
         (refused,) = world.start(second)
@@ -198,9 +196,7 @@ class EffectKeyTests:
         assert [effect.key for effect in world.store.effects("/refund:17")] == ["/refund:18"]
 
     @pytest.mark.parametrize("status", ["running", "done", "in_doubt"])
-    def test_a_key_is_held_while_it_runs_when_it_is_done_and_in_doubt(
-        self, world: World, status: str
-    ) -> None:
+    def test_running_done_and_doubted_calls_hold_their_key(self, world: World, status: str) -> None:
         first = world.in_state(status, effect_key="/refund:17")
         world.reopen()
         held = world.store.effect("/refund:17")
@@ -215,7 +211,7 @@ class EffectKeyTests:
         second = world.running(effect_key="/refund:17", run="r2", thread="t2")
         assert second.status is CallStatus.RUNNING
 
-    def test_a_late_failure_frees_the_key_and_a_late_result_does_not(self, world: World) -> None:
+    def test_late_failure_frees_key_and_late_result_keeps_it(self, world: World) -> None:
         for ok in (True, False):
             call = world.doubted(effect_key=f"/{ok}")
             world.record(call, ok=ok, result='"late"', failure="not_executed")
@@ -232,7 +228,7 @@ class EffectKeyTests:
         assert world.holder("/refund:17") == call.id
         assert world.start(world.ready(effect_key="/refund:17"))[0].status is CallStatus.FAILED
 
-    def test_remote_agents_word_frees_no_key(self, world: World) -> None:
+    def test_remote_agents_report_frees_no_key(self, world: World) -> None:
         call = world.running(effect_key="agent/refund:17", binds='{"body":"x"}')
         call = world.fail(call, "not_executed", "NotExecuted: no funds")
         assert call.status is CallStatus.IN_DOUBT
@@ -243,7 +239,7 @@ class EffectKeyTests:
         world.decide(call, "reject")
         assert world.holder("agent/refund:17") is None
 
-    def test_call_without_key_fails_on_remote_agents_word(self, world: World) -> None:
+    def test_call_without_key_fails_on_remote_agents_report(self, world: World) -> None:
         call = world.running(settles=True, binds='{"body":"x"}')
         assert world.fail(call, "not_executed").status is CallStatus.FAILED
 
@@ -296,7 +292,7 @@ class EffectKeyTests:
         world.record(call, ok=False, result="Oops: no", messages=(message,))
         assert world.store.messages("t") == []
 
-    def test_a_call_that_paused_gives_the_key_back_and_takes_it_again(self, world: World) -> None:
+    def test_suspended_call_releases_and_retakes_its_key(self, world: World) -> None:
         call = world.suspend(world.running(effect_key="/refund:17"))
         assert world.store.effects() == []
         (again,) = world.start(call)
@@ -315,7 +311,7 @@ class EffectKeyTests:
         if answer == "approve":
             assert world.start(call)[0].status is CallStatus.RUNNING
 
-    def test_an_idempotent_call_runs_again_with_its_key(self, world: World) -> None:
+    def test_idempotent_retry_keeps_its_key(self, world: World) -> None:
         call = world.running(effect_key="/sync", effect="idempotent")
         world.doubt(call)
         assert world.start(world.call(call))[0].status is CallStatus.RUNNING
@@ -353,12 +349,12 @@ class EffectKeyTests:
         else:
             assert closed.status is CallStatus.FAILED
 
-    def test_a_first_result_that_is_not_there_yet_is_no_result(self, world: World) -> None:
+    def test_duplicate_of_unfinished_call_gets_no_result(self, world: World) -> None:
         world.running(effect_key="/refund:17")
         second = world.ready(effect_key="/refund:17", on_duplicate="result", run="r2", thread="t2")
         assert world.start(second)[0].status is CallStatus.FAILED
 
-    def test_of_two_calls_in_one_start_the_first_has_the_key(self, world: World) -> None:
+    def test_first_call_of_a_start_takes_the_key(self, world: World) -> None:
         calls = [world.ready(effect_key="/refund:17") for _ in range(2)]
         started = world.start(*calls)
         assert [call.status for call in started] == ["running", "failed"]
@@ -369,7 +365,7 @@ class EffectKeyTests:
         assert [call.status for call in calls] == ["running", "running", "failed"]
         assert [effect.key for effect in world.store.effects()] == ["/a", "/b"]
 
-    def test_a_call_that_is_asked_again_takes_no_key(self, world: World) -> None:
+    def test_call_asked_again_takes_no_key(self, world: World) -> None:
         call = world.ready(effect_key="/refund:17", valid_for=1.0)
         world.clock.advance(2)
         assert world.start(call)[0].status is CallStatus.ASKED
@@ -411,7 +407,7 @@ class SettlementTests:
             world.decide(done, "reject", seen_digest=world.digest(call))
 
     @pytest.mark.parametrize("answer", ["did_not_run", "unknown"])
-    def test_other_answers_are_evidence_and_start_nothing(self, world: World, answer: str) -> None:
+    def test_settlement_evidence_starts_no_call(self, world: World, answer: str) -> None:
         call = world.settle(lapsed(world), answer, said="no refund for order 17")
         doubt = call.doubt
         assert doubt is not None
@@ -439,7 +435,7 @@ class SettlementTests:
         assert world.events(call=call).count("settled") == 2
 
     @pytest.mark.parametrize("answer", ["approve", "respond", "reject"])
-    def test_a_decision_that_came_first_settles_the_doubt(self, world: World, answer: str) -> None:
+    def test_settlement_after_a_decision_changes_nothing(self, world: World, answer: str) -> None:
         call = lapsed(world)
         more = {"value": "paid"} if answer == "respond" else {}
         decided = world.decide(call, answer, **more)
@@ -477,7 +473,7 @@ class SettlementTests:
         assert world.settle(call, "ran", result="1").status is CallStatus.DONE
 
     @pytest.mark.parametrize("settles", [True, False])
-    def test_a_run_is_due_if_the_other_side_can_be_asked(self, world: World, settles: bool) -> None:
+    def test_doubted_run_is_due_if_it_can_be_settled(self, world: World, settles: bool) -> None:
         call = lapsed(world, settles=settles)
         assert call.settles is settles
         assert bool(world.store.ready(["agent"], 9)) is settles
@@ -502,7 +498,7 @@ class SettlementTests:
         started = world.start(second)[0].status
         assert started is (CallStatus.RUNNING if answer == "did_not_run" else CallStatus.FAILED)
 
-    def test_a_call_that_runs_again_takes_its_key_again(self, world: World) -> None:
+    def test_rerun_takes_its_key_again(self, world: World) -> None:
         call = world.settle(lapsed(world, effect_key="/refund:17"), "did_not_run")
         (again,) = world.start(world.decide(call))
         assert (again.status, again.attempt) == (CallStatus.RUNNING, 2)
@@ -511,7 +507,7 @@ class SettlementTests:
         world.decide(doubted, "reject")  # the evidence was about an earlier attempt
         assert world.store.effect("/refund:17") is not None
 
-    def test_the_doubt_of_a_run_that_was_cancelled_is_settled_too(self, world: World) -> None:
+    def test_doubt_of_a_cancelled_run_can_be_settled(self, world: World) -> None:
         call = lapsed(world)
         world.cancel()
         assert world.settle(call, "ran", result="1").status is CallStatus.DONE
@@ -523,7 +519,7 @@ class SettlementTests:
         assert len(world.store.ready(["agent"], 9)) == 1
         assert world.settle(call, "ran", result="1").status is CallStatus.DONE
 
-    def test_nothing_is_settled_where_there_is_no_doubt(self, world: World) -> None:
+    def test_settling_a_call_without_doubt_changes_nothing(self, world: World) -> None:
         for call in (world.ready(), world.running()):
             with world.unchanged():
                 assert world.settle(call, "ran", result="1") == world.call(call)

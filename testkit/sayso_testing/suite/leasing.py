@@ -28,7 +28,7 @@ class LeaseTests:
             assert world.claim("w2") is None
         assert world.body("claimed")["token"] == run.token
 
-    def test_the_holder_claims_its_run_again(self, world: World) -> None:
+    def test_holder_may_claim_its_run_again(self, world: World) -> None:
         """If it were refused, the caller would not learn about a start in the same transaction."""
         call = world.decide(world.ask())
         first = world.claimed("w1")
@@ -45,7 +45,7 @@ class LeaseTests:
         assert world.claim("w1") is not None, "its process is alive, so the call is not in doubt"
         assert world.call(call).status is CallStatus.RUNNING
 
-    def test_a_run_that_is_not_due_is_not_claimed(self, world: World) -> None:
+    def test_idle_run_is_not_claimed(self, world: World) -> None:
         world.ask()
         assert world.claim() is None
         world.propose(run="r2", thread="t2")
@@ -53,7 +53,7 @@ class LeaseTests:
         with pytest.raises(NotFound):
             world.claim(run="none")
 
-    def test_force_claims_a_run_that_is_not_due_unless_it_is_leased(self, world: World) -> None:
+    def test_forced_claim_takes_idle_but_not_leased_runs(self, world: World) -> None:
         world.ask()
         assert world.claim("w1") is None
         run = world.claimed("w1", force=True)
@@ -64,7 +64,7 @@ class LeaseTests:
         world.cancel()
         assert world.claim("w2", force=True) is None
 
-    def test_a_process_that_lost_the_run_cannot_write_to_it(self, world: World) -> None:
+    def test_lost_owner_cannot_write_to_the_run(self, world: World) -> None:
         world.decide(world.ask(), "reject")
         lost = world.claimed("w1")
         world.clock.advance(31)
@@ -99,7 +99,7 @@ class LeaseTests:
         assert not world.renew(first.token)
         assert world.renew(run.token)
 
-    def test_each_lease_has_a_token_of_its_own(self, world: World) -> None:
+    def test_each_lease_has_a_new_token(self, world: World) -> None:
         tokens = []
         for owner in ("w1", "w2", "w1"):
             call = world.running(owner=owner)
@@ -107,7 +107,7 @@ class LeaseTests:
             world.record(call)
         assert sorted(set(tokens)) == tokens
 
-    def test_one_owner_keeps_its_token_while_its_lease_lasts(self, world: World) -> None:
+    def test_owner_keeps_its_token_during_a_lease(self, world: World) -> None:
         first, second = world.running(), world.running()
         assert first.token == second.token
         world.clock.advance(31)
@@ -128,7 +128,7 @@ class LeaseTests:
         assert world.run().ready_at is not None
         assert world.call(call).status is CallStatus.ASKED
 
-    def test_waking_what_is_over_changes_nothing(self, world: World) -> None:
+    def test_waking_a_finished_run_changes_nothing(self, world: World) -> None:
         world.propose()
         over = world.finish()
         world.transact(Wake(thread="t", run="r"))
@@ -306,7 +306,7 @@ class LeaseTests:
         with pytest.raises(Conflict):
             world.transact(Park(thread="t", run="r", token=run.token + 1))
 
-    def test_a_late_result_does_not_break_the_lease_of_another(self, world: World) -> None:
+    def test_late_result_keeps_a_foreign_lease(self, world: World) -> None:
         lost = world.running(owner="w1")
         world.clock.advance(31)
         run = world.claimed("w2")
@@ -315,19 +315,19 @@ class LeaseTests:
         assert (after.owner, after.token, after.ready_at) == ("w2", run.token, run.ready_at)
         assert after.wake == run.wake + 1
 
-    def test_an_old_doubt_does_not_break_the_lease_of_another(self, world: World) -> None:
+    def test_old_doubt_keeps_a_foreign_lease(self, world: World) -> None:
         lost = world.running(owner="w1")
         world.clock.advance(31)
         world.claim("w2")
         with world.unchanged():
             world.doubt(lost)
 
-    def test_a_sweep_leaves_a_live_lease_alone(self, world: World) -> None:
+    def test_sweep_skips_live_leases(self, world: World) -> None:
         world.running()
         with world.unchanged():
             assert world.sweep() == ()
 
-    def test_a_run_whose_worker_died_early_is_due_again(self, world: World) -> None:
+    def test_run_of_a_dead_worker_is_due_again(self, world: World) -> None:
         world.propose()
         world.decide(world.ask(), "reject")
         assert world.claim("w1") is not None
@@ -397,7 +397,7 @@ class LeaseTests:
         world.decide(world.ask(), "reject")
         assert len(world.store.ready(["agent"])) == 1
 
-    def test_overdue_lists_what_only_time_decides(self, world: World) -> None:
+    def test_overdue_lists_expired_requests_and_leases(self, world: World) -> None:
         first = world.ask(expires_in=20)
         second = world.ask(expires_in=10, run="r2", thread="t2")
         world.running(run="r3", thread="t3", lease=seconds(15))
@@ -452,7 +452,7 @@ class LeaseTests:
             world.finish(token=lost.token)
         assert world.finish(token=holder.token).status is RunStatus.DONE
 
-    def test_finishing_nothing(self, world: World) -> None:
+    def test_finishing_an_unknown_run_is_not_found(self, world: World) -> None:
         with pytest.raises(NotFound):
             world.finish(run="none")
 
@@ -462,7 +462,7 @@ class ClosingTests:
 
     # -- expiry
 
-    def test_a_request_expires_when_its_time_is_over_and_not_before(self, world: World) -> None:
+    def test_request_expires_exactly_at_its_end(self, world: World) -> None:
         call = world.ask(expires_in=10)
         world.clock.advance(9.999_999)
         with world.unchanged():
@@ -498,7 +498,7 @@ class ClosingTests:
         assert world.record(running).status is CallStatus.DONE
         assert world.run().status is RunStatus.CANCELLED
 
-    def test_expiring_nothing(self, world: World) -> None:
+    def test_expiring_an_unknown_call_is_not_found(self, world: World) -> None:
         call = world.ask()
         with pytest.raises(NotFound):
             world.expire(call._replace(id="none"))
@@ -546,14 +546,14 @@ class ClosingTests:
         assert world.run().status is RunStatus.CANCELLED
         assert world.events("t")[-1] == "run_cancelled"
 
-    def test_a_running_call_of_a_cancelled_run_that_pauses_is_cancelled(self, world: World) -> None:
+    def test_suspended_call_of_a_cancelled_run_is_cancelled(self, world: World) -> None:
         running = world.running()
         world.cancel()
         assert world.suspend(running).status is CallStatus.CANCELLED
         assert world.run().status is RunStatus.CANCELLED
         assert world.store.live_run("t") is None
 
-    def test_an_idempotent_call_is_not_run_again_for_a_stopped_run(self, world: World) -> None:
+    def test_cancelled_run_does_not_retry_idempotent_calls(self, world: World) -> None:
         running = world.running(effect="idempotent")
         world.cancel()
         doubted = world.doubt(running)
@@ -561,7 +561,7 @@ class ClosingTests:
         assert world.run().status is RunStatus.CANCELLED
         assert world.decide(doubted, "reject").status is CallStatus.FAILED
 
-    def test_a_doubt_of_a_stopped_run_is_settled_but_not_run_again(self, world: World) -> None:
+    def test_doubt_of_a_cancelled_run_closes_without_a_rerun(self, world: World) -> None:
         calls = [world.doubted(), world.doubted(), world.doubted()]
         assert world.cancel().status is RunStatus.CANCELLED
         with world.unchanged(), pytest.raises(Cancelled, match="changed my mind"):
@@ -571,13 +571,13 @@ class ClosingTests:
         assert world.record(calls[2]).status is CallStatus.DONE
         assert world.store.ready(["agent"]) == []
 
-    def test_cancelling_what_is_over(self, world: World) -> None:
+    def test_cancelling_a_finished_run_changes_nothing(self, world: World) -> None:
         world.propose()
         world.finish()
         with world.unchanged():
             assert world.cancel().status is RunStatus.DONE
 
-    def test_cancelling_nothing(self, world: World) -> None:
+    def test_cancelling_an_unknown_run_is_not_found(self, world: World) -> None:
         with pytest.raises(NotFound):
             world.cancel(run="none")
         call = world.ask()
@@ -586,7 +586,7 @@ class ClosingTests:
 
     # -- after a restore
 
-    def test_recovering_puts_in_doubt_what_may_have_run(self, world: World) -> None:
+    def test_recovery_doubts_calls_that_may_have_run(self, world: World) -> None:
         asked, approved = world.ask(), world.decide(world.ask())
         safe = world.ready(effect="idempotent")
         running = world.running(owner="w1")

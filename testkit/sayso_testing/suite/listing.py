@@ -140,7 +140,7 @@ class ListTests:
         assert _found(world, sort="newest") == ids[::-1]
         assert _found(world, limit=2) == ids[:2]
 
-    def test_soonest_end_first_and_those_without_one_last(self, world: World) -> None:
+    def test_expiring_sort_lists_requests_without_end_last(self, world: World) -> None:
         ends = [30, None, 10, 20, None, 10]
         ids = [world.ask(expires_in=end).id for end in ends]
         order = [ids[n] for n in (2, 5, 3, 0, 1, 4)]
@@ -151,7 +151,7 @@ class ListTests:
     @pytest.mark.parametrize("limit", [1, 2, 3, 7])
     @pytest.mark.parametrize("sort", ["oldest", "newest", "expiring"])
     @pytest.mark.parametrize("status", ["pending", "any", "closed"])
-    def test_all_pages_together_are_the_whole(
+    def test_pages_join_to_the_full_list(
         self, world: World, status: str, sort: str, limit: int
     ) -> None:
         self._add_one_of_each(world)
@@ -160,7 +160,7 @@ class ListTests:
 
     @pytest.mark.parametrize("sort", ["oldest", "newest", "expiring"])
     @pytest.mark.parametrize("status", ["pending", "any"])
-    def test_nothing_is_lost_or_doubled_while_others_write(
+    def test_pages_neither_lose_nor_repeat_during_writes(
         self, world: World, status: str, sort: str
     ) -> None:
         ends = [None, 500, 100, 300, None, 200, 400, 250, 150, None, 50, 600]
@@ -212,7 +212,7 @@ class ListTests:
         )
         world.propose(world.new("send"), run="r8", thread="t8", agent="other", requester="cleo")
 
-    def test_groups_count_what_the_pages_list(self, world: World) -> None:
+    def test_groups_match_the_pages(self, world: World) -> None:
         self._add_varied_requests(world)
         for query in (
             Query(),
@@ -259,7 +259,7 @@ class ListTests:
             assert group.expires == min(ends, default=None)
             assert group.created == min(call.created for call in calls)
 
-    def test_tallies_are_those_of_the_pages(self, world: World) -> None:
+    def test_tallies_match_the_pages(self, world: World) -> None:
         began = world.clock() // SLOT * SLOT
         self._add_varied_requests(world)
         for hours in (1, 30, 200):
@@ -313,7 +313,7 @@ class ListTests:
             assert ages == (len(created), min(created, default=None), tuple(newer))
         assert world.store.wrong_totals({}) == 0
 
-    def test_what_was_pruned_stays_counted(self, world: World) -> None:
+    def test_pruned_requests_stay_counted(self, world: World) -> None:
         began = world.clock()
         for name in ("old", "new"):
             call = world.decide(world.ask(run=name, thread=name))
@@ -383,7 +383,7 @@ class SearchTests:
     @pytest.mark.parametrize(
         "text", ["ail", "mail pay", "nothing", "%", "_", "\\", "'", "' OR 1=1 --", "\x00", "mailx"]
     )
-    def test_texts_that_match_nothing(self, world: World, text: str) -> None:
+    def test_search_without_a_match_is_empty(self, world: World, text: str) -> None:
         self._add_two_mails(world)
         assert _found(world, text=text) == []
 
@@ -428,7 +428,7 @@ class SearchTests:
         for text in ("ÜBER", "strasse", "éclair", "E\u0301CLAIR", "送", "final"):
             assert _found(world, text=text) == [call.id], text
 
-    def test_the_tools_own_description_counts_where_the_terms_have_none(self, world: World) -> None:
+    def test_search_falls_back_to_the_tool_description(self, world: World) -> None:
         tool = tool_of("pay")._replace(description="Moves money abroad").redigested()
 
         def propose(*tools: Tool, **terms: Any) -> str:
@@ -455,7 +455,7 @@ class SearchTests:
         assert _found(world, text="mail", sort="expiring") == [mail.id]
         assert _found(world, text="special", sort="expiring") == [pay.id]
 
-    def test_a_search_follows_what_becomes_of_a_request(self, world: World) -> None:
+    def test_search_follows_status_and_description(self, world: World) -> None:
         call = world.ask("pay", description="first words")
         terms = replace(world.decide(call).terms, description="second thoughts")
         (again,) = world.transact(Reask(**RUN, call=call.id, reason="changed", terms=terms))
@@ -466,7 +466,7 @@ class SearchTests:
         assert _found(world, text="second", status="rejected") == [call.id]
         assert _found(world, text="second", status="any") == [call.id]
 
-    def test_each_call_with_a_description_of_its_own(self, world: World) -> None:
+    def test_search_separates_similar_descriptions(self, world: World) -> None:
         calls = [world.ask("pay", description=f"Invoice {n} for {'abc'[n % 3]}") for n in range(12)]
         assert _found(world, text="invoice 7") == [calls[7].id]
         assert _found(world, text="invoice 1") == [calls[n].id for n in (1, 10, 11)]
@@ -608,7 +608,7 @@ class SearchTests:
 
     # -- cursors of readers
 
-    def test_a_cursor_moves_only_from_its_expected_place(self, world: World) -> None:
+    def test_cursor_moves_only_from_its_expected_position(self, world: World) -> None:
         store = world.store
         assert store.cursor("hooks") == ""
         assert not store.move_cursor("hooks", "5", expected="4")

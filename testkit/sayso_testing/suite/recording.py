@@ -55,14 +55,14 @@ class AtomicityTests:
         assert call == world.call(call)
         assert set(crossed) == {"propose"}
 
-    def test_later_commands_see_what_earlier_ones_did(self, world: World) -> None:
+    def test_later_commands_see_earlier_ones(self, world: World) -> None:
         asked = world.ask()
         start = Start(**RUN, calls=(asked.id,), seen=(asked.mac,), owner="w1", lease=LEASE)
         _, (started,) = world.transact(world.decision(asked), start)
         assert started.status is CallStatus.RUNNING
         assert world.call(asked) == started
 
-    def test_if_one_command_raises_nothing_changes(self, world: World) -> None:
+    def test_failing_command_rolls_back_all(self, world: World) -> None:
         asked, hello = world.ask(), (Message("r", "hello"),)
         before = world.everything()
         good: list[Command] = [
@@ -89,7 +89,7 @@ class AtomicityTests:
         assert world.store.threads() == []
         world.ask()
 
-    def test_one_transaction_is_for_one_thread_and_one_run(self, world: World) -> None:
+    def test_transaction_across_threads_or_runs_is_refused(self, world: World) -> None:
         world.ask()
         world.ask(run="r2", thread="t2")
         with world.unchanged():
@@ -101,7 +101,7 @@ class AtomicityTests:
                 with pytest.raises(SaysoError):
                     world.transact(*commands)
 
-    def test_a_command_that_names_the_wrong_place_is_refused(self, world: World) -> None:
+    def test_command_with_mismatched_ids_is_refused(self, world: World) -> None:
         call = world.ask(expires_in=1)
         other = world.ask(expires_in=1, run="r2", thread="t2")
         world.clock.advance(1)
@@ -186,7 +186,7 @@ def _recorded(call: Call) -> Record:
 class RecordTests:
     """``events``, ``newest``, ``chain``, ``threads``, ``seal``, ``prune``, ``subscribe``."""
 
-    def test_a_cursor_continues_where_it_stopped(self, world: World) -> None:
+    def test_cursor_resumes_at_its_position(self, world: World) -> None:
         assert world.store.events() == []
         assert world.store.events(world.store.tail()) == []
         for number in range(5):
@@ -206,7 +206,7 @@ class RecordTests:
         world.decide(world.store.calls_of("r0")[0])
         assert [event.type for _, event in world.store.events(tail)] == ["decided"]
 
-    def test_the_newest_events_come_first_page_by_page(self, world: World) -> None:
+    def test_newest_events_are_paged_backwards(self, world: World) -> None:
         store = world.store
         assert store.newest() == []
         for number in range(7):
@@ -226,7 +226,7 @@ class RecordTests:
             with pytest.raises(InvalidCall, match="not a cursor"):
                 read("nowhere")
 
-    def test_threads_with_similar_names_are_told_apart(self, world: World) -> None:
+    def test_similar_thread_names_are_distinct(self, world: World) -> None:
         names = ["a", "a-1", "a-10", "b\U0010ffff", "ä", "\x01", "x" * 300]
         for name in names:
             world.ask(run=f"run {name}", thread=name)
@@ -258,7 +258,7 @@ class RecordTests:
         assert world.store.chain("none") == []
         assert chain_events(world.store, "t", page=3) == chain
 
-    def test_the_same_content_has_another_digest_each_time(self, world: World) -> None:
+    def test_equal_bodies_have_different_digests(self, world: World) -> None:
         """Otherwise a pruned body could be guessed by hashing candidates."""
         for number in (1, 2):
             call = world.ask(run=f"r{number}", thread=f"t{number}")
@@ -276,7 +276,7 @@ class RecordTests:
 
     # -- seals
 
-    def test_a_seal_names_the_chains_that_moved(self, world: World) -> None:
+    def test_seal_lists_the_changed_threads(self, world: World) -> None:
         assert world.store.seal() is None
         world.ask()
         world.ask(run="r2", thread="t2")
@@ -296,9 +296,7 @@ class RecordTests:
         assert world.store.seals(limit=1) == [first]
         assert {thread.sealed for thread in world.store.threads()} == {1, 2}
 
-    def test_a_sealed_thread_that_is_written_without_an_event_stays_sealed(
-        self, world: World
-    ) -> None:
+    def test_write_without_an_event_keeps_the_seal(self, world: World) -> None:
         call, grant = world.decide(world.ask()), world.grant()
         world.store.seal()
         world.reopen()
@@ -377,7 +375,7 @@ class RecordTests:
         note = world.body("pruned")
         assert (note["runs"], note["before"], note["counts"]) == (["old"], limit, counts)
 
-    def test_a_snapshot_shows_one_moment(self, world: World) -> None:
+    def test_snapshot_ignores_concurrent_writes(self, world: World) -> None:
         call = world.ask(run="r1", thread="t1")
         with world.store.snapshot() as rows:
             assert rows.call(call.id) == call
@@ -458,7 +456,7 @@ class RecordTests:
         assert (stored.role, stored.groups) == ("admin", ("ops", "finance"))
         assert world.store.person("bob") is None
 
-    def test_ended_token_ends_once(self, world: World) -> None:
+    def test_ending_a_token_twice_changes_nothing(self, world: World) -> None:
         ana = world.token("ana")
         end = EndCredentials(person="ana", ids=(ana.id,), by=Reviewer("bo"))
         (ended,) = world.transact(end)
@@ -472,7 +470,7 @@ class RecordTests:
 
     @pytest.mark.parametrize("field", ["id", "hash"])
     @pytest.mark.parametrize("name", ["ana", "eve"])
-    def test_a_token_that_is_taken_is_a_conflict(self, world: World, field: str, name: str) -> None:
+    def test_duplicate_token_conflicts(self, world: World, field: str, name: str) -> None:
         ana = world.token("ana")
         world.person("eve")
         with world.unchanged(), pytest.raises(Conflict):
@@ -531,7 +529,7 @@ class RecordTests:
         assert world.store.messages("t2") == [(1, "I heard")]
         subscription.cancel()
 
-    def test_a_conversation_may_begin_while_it_is_read(self, world: World) -> None:
+    def test_messages_are_readable_while_a_thread_begins(self, world: World) -> None:
         def begin() -> None:
             for number in range(100):
                 world.propose(says=("hello",), run=f"r{number}", thread=f"t{number}")
@@ -547,7 +545,7 @@ class RecordTests:
             assert found == [(1, "hello")]
         writer.join()
 
-    def test_a_refused_command_notifies_nobody(self, world: World) -> None:
+    def test_refused_command_does_not_notify(self, world: World) -> None:
         world.ask()
         notified = threading.Event()
         subscription = world.store.subscribe("t", notified.set)
@@ -658,9 +656,7 @@ class StorageTests:
         assert [thread.id for thread in world.store.threads()][-1:] != []
 
     @pytest.mark.parametrize("text", ["a\x00b", "half \ud800 a pair"])
-    def test_text_that_cannot_be_stored_is_refused_and_not_changed(
-        self, world: World, text: str
-    ) -> None:
+    def test_unstorable_text_is_refused_unchanged(self, world: World, text: str) -> None:
         world.propose()
         world.ask(run="r1", thread="t1")
         before = world.everything()
@@ -707,7 +703,7 @@ class StorageTests:
         assert world.call(call).result == result
         assert world.store.messages("t") == [(1, "m" * 1_000_000)]
 
-    def test_a_value_that_looks_like_another_type_stays_text(self, world: World) -> None:
+    def test_text_that_looks_like_a_number_stays_text(self, world: World) -> None:
         for number, text in enumerate(["0", "1e3", "007", "null", "true", "0x10", "2026-01-01"]):
             new = world.new(id=f"{number}{text}", key=text)
             (call,) = world.propose(new, run=text, thread=f"t{text}")

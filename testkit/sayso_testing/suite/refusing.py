@@ -83,11 +83,11 @@ class RefusalTests:
         world.in_state(_S.EXPIRED)
         assert world.store.refusals() == []
 
-    def test_policy_makes_no_refusal(self, world: World) -> None:
+    def test_policy_denial_makes_no_refusal(self, world: World) -> None:
         world.ask(verdict="deny")
         assert world.store.refusals() == []
 
-    def test_giving_up_makes_no_refusal(self, world: World) -> None:
+    def test_rejecting_a_doubt_makes_no_refusal(self, world: World) -> None:
         world.decide(world.doubted(), "reject")
         assert world.store.refusals() == []
 
@@ -216,7 +216,7 @@ class RefusalTests:
         again = world.call(ready)
         assert (again.status, again.refusals) == (_S.ASKED, (_only(world).id,))
 
-    def test_equal_requests_are_rejected_as_they_were_seen(self, world: World) -> None:
+    def test_equal_requests_stay_rejectable_as_seen(self, world: World) -> None:
         calls = [world.ask() for _ in range(3)]
         for call in calls:
             rejected = world.decide(call, "reject", seen_digest=call.digest)
@@ -230,7 +230,7 @@ class RefusalTests:
         approved = world.decide(other, by="ana", seen_digest=other.digest)
         assert world.start(approved)[0].status is _S.RUNNING
 
-    def test_own_approval_survives_own_rejection(self, world: World) -> None:
+    def test_approval_survives_rejection_by_the_same_person(self, world: World) -> None:
         first, other = world.ask(), world.ask()
         approved = world.decide(first)
         world.decide(other, "reject")
@@ -303,7 +303,7 @@ class RefusalTests:
         assert (edited.status, edited.refusals) == (_S.READY, ())
         assert _only(world).lifted is None
 
-    def test_edited_call_is_refused_as_the_agent_wrote_it(self, world: World) -> None:
+    def test_edited_call_is_refused_by_its_original_arguments(self, world: World) -> None:
         edited = world.decide(world.ask(quorum=2), "edit", "bo", args={"to": "cy"})
         world.decide(edited, "reject")
         assert world.ask().status is _S.REJECTED
@@ -369,7 +369,7 @@ class RefusalTests:
         world.prompt()
         assert world.ask(args={"to": 4}, **limit).status is _S.ASKED
 
-    def test_approval_begins_the_count_again(self, world: World) -> None:
+    def test_approval_resets_the_rejection_count(self, world: World) -> None:
         limit: dict[str, Any] = {"max_rejections": 2}
         _reject(world, args={"to": 1}, **limit)
         world.decide(world.ask(args={"to": 2}, **limit))

@@ -45,14 +45,14 @@ class RunTests:
             assert world.start(call) == (call,)
 
     @pytest.mark.parametrize("type", [None, "reject", "respond"])
-    def test_only_what_is_ready_starts(self, world: World, type: str | None) -> None:
+    def test_only_ready_calls_start(self, world: World, type: str | None) -> None:
         call = world.ask()
         if type is not None:
             call = world.decide(call, type, value=1)
         with world.unchanged():
             assert world.start(call) == (call,)
 
-    def test_several_start_together(self, world: World) -> None:
+    def test_one_start_covers_several_calls(self, world: World) -> None:
         asked = world.ask()
         ready = [world.ready(), world.ready()]
         started = world.start(asked, *ready)
@@ -60,14 +60,14 @@ class RunTests:
         assert len({call.token for call in started[1:]}) == 1
         assert world.run().running == 2
 
-    def test_nothing_starts_under_the_lease_of_another(self, world: World) -> None:
+    def test_call_cannot_start_under_a_foreign_lease(self, world: World) -> None:
         world.running(owner="w1")
         call = world.ready()
         with world.unchanged():
             assert world.start(call, owner="w2") == (call,)
         assert world.start(call, owner="w1")[0].status is CallStatus.RUNNING
 
-    def test_nothing_starts_beside_a_running_call_of_a_lost_owner(self, world: World) -> None:
+    def test_call_waits_for_the_sweep_of_a_lost_owner(self, world: World) -> None:
         world.running(owner="w1")
         call = world.ready()
         world.clock.advance(31)
@@ -89,7 +89,7 @@ class RunTests:
         assert "old" in world.body("reasked")["reason"]
         assert world.decide(stale).status is CallStatus.READY
 
-    def test_an_allowed_call_that_is_too_old_needs_approval(self, world: World) -> None:
+    def test_expired_permission_needs_approval(self, world: World) -> None:
         call = world.ready(valid_for=60.0)
         world.clock.advance(60)
         stale = world.start(call)[0]
@@ -109,14 +109,14 @@ class RunTests:
         world.clock.advance(60)
         assert world.start(world.call(call))[0].status is CallStatus.ASKED
 
-    def test_an_approval_to_run_again_expires_too(self, world: World) -> None:
+    def test_approval_of_a_rerun_expires(self, world: World) -> None:
         call = world.doubted(valid_for=60.0)
         again = world.decide(call)
         assert again.status is CallStatus.READY
         world.clock.advance(60)
         assert world.start(again)[0].status is CallStatus.ASKED
 
-    def test_nothing_of_a_stopped_run_starts(self, world: World) -> None:
+    def test_cancelled_run_starts_no_call(self, world: World) -> None:
         running, ready = world.running(), world.ready()
         world.cancel()
         for call in (ready, running):
@@ -126,7 +126,7 @@ class RunTests:
         with pytest.raises(Cancelled):
             world.start(ready)
 
-    def test_starting_nothing(self, world: World) -> None:
+    def test_starting_an_unknown_call_is_not_found(self, world: World) -> None:
         world.ready()
         with pytest.raises(NotFound):
             world.transact(Start(**RUN, calls=("none",), seen=("",), owner="w", lease=1))
@@ -164,7 +164,7 @@ class RunTests:
         assert world.run().running == 1
         assert world.record(call).status is CallStatus.DONE
 
-    def test_recording_what_was_never_started(self, world: World) -> None:
+    def test_recording_an_unstarted_call_changes_nothing(self, world: World) -> None:
         call = world.ask()
         assert world.record(call).status is CallStatus.ASKED
         assert world.call(call).result is None
@@ -186,7 +186,7 @@ class RunTests:
         world.record(second)
         assert world.run().owner is None
 
-    def test_complete_is_start_and_record_at_once(self, world: World) -> None:
+    def test_complete_starts_and_records_at_once(self, world: World) -> None:
         call = world.complete(world.decide(world.ask(tool="")))
         assert (call.status, call.result, call.attempt) == (CallStatus.DONE, "true", 1)
         assert world.events(call=call) == ["asked", "decided", "started", "recorded"]
@@ -195,7 +195,7 @@ class RunTests:
 
     # -- pauses inside a call
 
-    def test_a_call_that_asks_goes_back_to_ready(self, world: World) -> None:
+    def test_suspended_call_is_ready_again(self, world: World) -> None:
         call = world.running()
         question = world.ask(kind="question", tool="")
         suspended = world.suspend(call)
@@ -207,7 +207,7 @@ class RunTests:
         again = world.start(suspended, owner="w2")[0]
         assert (again.status, again.attempt) == (CallStatus.RUNNING, 2)
 
-    def test_a_call_that_waits_for_another_run_leaves_its_own_asleep(self, world: World) -> None:
+    def test_call_waiting_for_another_run_pauses_its_run(self, world: World) -> None:
         world.transact(Suspend(**attempt_of(world.running()), elsewhere=True))
         run = world.run()
         assert (run.status, run.owner, run.ready_at) == (RunStatus.PAUSED, None, None)
@@ -262,7 +262,7 @@ class RunTests:
         again = world.start(ready, owner="w2")[0]
         assert (again.status, again.attempt) == (CallStatus.RUNNING, 2)
 
-    def test_a_doubt_about_another_attempt_is_none(self, world: World) -> None:
+    def test_doubt_about_another_attempt_is_ignored(self, world: World) -> None:
         call = world.running()
         with world.unchanged():
             for other in (call._replace(token=call.token + 1), call._replace(attempt=2)):
@@ -281,7 +281,7 @@ class RunTests:
         assert late.status is CallStatus.FAILED
 
     @pytest.mark.parametrize("type", ["approve", "respond", "reject"])
-    def test_a_result_after_the_decision_is_kept_as_an_event(self, world: World, type: str) -> None:
+    def test_late_result_after_a_decision_is_an_event(self, world: World, type: str) -> None:
         call = world.doubted()
         decided = world.decide(call, type, value="mine")
         after = world.record(call, result='"too late"', messages=(Message("r", "no"),))
@@ -289,7 +289,7 @@ class RunTests:
         assert world.body("late")["result"] == '"too late"'
         assert world.store.messages("t") == []
 
-    def test_an_earlier_attempt_cannot_record_for_a_later_one(self, world: World) -> None:
+    def test_earlier_attempt_cannot_record_a_later_one(self, world: World) -> None:
         first = world.doubted()
         second = world.start(world.decide(first), owner="w2")[0]
         assert world.record(first).status is CallStatus.RUNNING
@@ -320,7 +320,7 @@ def again(world: World, caller: str, **new: Any) -> Call:
 class ReleaseTests:
     """``Release``, ``Defer`` and ``ReportResult``: calls that are gated here and run elsewhere."""
 
-    def test_a_released_call_is_over_and_holds_nothing(self, world: World) -> None:
+    def test_released_call_holds_no_lease_or_timer(self, world: World) -> None:
         call = world.ask(caller="use:1")
         world.decide(call)
         released = world.release(call, "use:1")
@@ -349,7 +349,7 @@ class ReleaseTests:
         assert world.record(running).status is CallStatus.DONE
 
     @pytest.mark.parametrize("status", [s for s in CallStatus if s is not CallStatus.READY])
-    def test_only_what_was_approved_is_released(self, world: World, status: CallStatus) -> None:
+    def test_only_approved_calls_are_released(self, world: World, status: CallStatus) -> None:
         call = world.in_state(status)
         assert content(world.release(call)) == content(call)
 
@@ -362,7 +362,7 @@ class ReleaseTests:
         assert content(world.transact(again)[0]) == content(first)
         assert world.events(call=call).count("released") == 1
 
-    def test_a_row_that_changed_since_the_check_is_not_released(self, world: World) -> None:
+    def test_row_changed_since_the_check_is_not_released(self, world: World) -> None:
         call = world.ask()
         old = world.mac_of(call)
         world.decide(call)
@@ -370,7 +370,7 @@ class ReleaseTests:
             world.transact(Release(thread="t", run="r", call=call.id, seen=old, caller="use:1"))
         assert world.call(call).status is CallStatus.READY
 
-    def test_nothing_is_released_in_a_cancelled_run(self, world: World) -> None:
+    def test_cancelled_run_releases_no_call(self, world: World) -> None:
         running = world.running()
         call = world.ready()
         world.cancel()
@@ -379,7 +379,7 @@ class ReleaseTests:
         assert world.call(call).status is CallStatus.CANCELLED
         world.record(running)
 
-    def test_an_approval_that_is_too_old_is_asked_about_again(self, world: World) -> None:
+    def test_expired_approval_is_asked_again_at_release(self, world: World) -> None:
         call = world.ask(caller="use:1", valid_for=60.0)
         world.decide(call)
         world.clock.advance(60)
@@ -387,19 +387,19 @@ class ReleaseTests:
         assert (row.status, row.caller) == (CallStatus.ASKED, "use:1")
         assert row.rev == call.rev + 1
 
-    def test_a_grant_is_used_up(self, world: World) -> None:
+    def test_release_spends_a_grant_use(self, world: World) -> None:
         world.grant(uses_left=1)
         first, second = world.ask(caller="use:1"), world.ask(caller="use:2")
         assert world.release(first).status is CallStatus.RELEASED
         assert world.release(second).status is CallStatus.ASKED
 
-    def test_a_released_call_keeps_its_effect_key(self, world: World) -> None:
+    def test_released_call_holds_its_effect_key(self, world: World) -> None:
         first = world.release(world.ready(effect_key="/refund:1"))
         assert world.holder("/refund:1") == first.id
         second = world.release(world.ready(effect_key="/refund:1"))
         assert second.status is CallStatus.FAILED
 
-    def test_a_read_is_released_too(self, world: World) -> None:
+    def test_approved_read_is_released(self, world: World) -> None:
         assert world.release(world.ready(effect="read")).status is CallStatus.RELEASED
 
     def test_a_release_that_ends_the_run_closes_its_older_reads(self, world: World) -> None:
@@ -413,7 +413,7 @@ class ReleaseTests:
         assert released.status is CallStatus.RELEASED
         assert world.call(read).status is CallStatus.FAILED
 
-    def test_a_result_may_be_reported_once_also_after_the_run(self, world: World) -> None:
+    def test_released_call_accepts_one_report(self, world: World) -> None:
         call = world.release(world.ready(caller="use:1"))
         world.finish()
         assert world.store.released_call("r", "use:1") == world.call(call)
@@ -423,7 +423,7 @@ class ReleaseTests:
         assert world.events(call=call)[-1] == "reported"
 
     @pytest.mark.parametrize("status", [s for s in CallStatus if s is not CallStatus.RELEASED])
-    def test_no_other_call_takes_a_report(self, world: World, status: CallStatus) -> None:
+    def test_unreleased_call_ignores_a_report(self, world: World, status: CallStatus) -> None:
         call = world.in_state(status)
         assert content(world.report(call)) == content(call)
 
@@ -474,9 +474,7 @@ class ReleaseTests:
         assert world.events(call=call) == ["asked", "deferred", "joined"]
 
     @pytest.mark.parametrize("type", ["approve", "edit", "reject", "respond"])
-    def test_the_answer_that_came_meanwhile_is_delivered_once(
-        self, world: World, type: str
-    ) -> None:
+    def test_deferred_decision_is_delivered_once(self, world: World, type: str) -> None:
         call = again(world, "use:1")
         world.defer(call, "use:1")
         answers: dict[str, Any] = {"edit": {"args": {"to": "cy"}}, "respond": {"value": 2}}
@@ -508,19 +506,21 @@ class ReleaseTests:
     @pytest.mark.parametrize(
         "other", [{"args": {"to": "cy"}}, {"tool": "pay"}, {"binds": '{"cwd":"/other"}'}]
     )
-    def test_another_call_does_not_find_it(self, world: World, other: dict[str, object]) -> None:
+    def test_different_call_does_not_join_a_deferred_request(
+        self, world: World, other: dict[str, object]
+    ) -> None:
         call = again(world, "use:1")
         world.defer(call, "use:1")
         assert again(world, "use:1", **other).id != call.id
         assert again(world, "use:2").id == call.id
 
-    def test_an_edit_does_not_hide_it(self, world: World) -> None:
+    def test_edited_request_is_joined_again(self, world: World) -> None:
         call = again(world, "use:1")
         world.defer(call, "use:1")
         world.decide(call, "edit", args={"to": "cy"})
         assert again(world, "use:2").args == '{"to":"cy"}'
 
-    def test_a_deferred_request_is_not_found_from_another_run(self, world: World) -> None:
+    def test_other_run_does_not_join_a_deferred_request(self, world: World) -> None:
         call = again(world, "use:1")
         world.defer(call, "use:1")
         other = world.ask(run="r2", thread="t2", caller="use:1")
