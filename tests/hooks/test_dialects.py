@@ -47,7 +47,7 @@ def test_a_failure_is_no_success() -> None:
 
 
 @pytest.mark.parametrize("name", ["claude_pre", "copilot_pre"])
-def test_the_words_of_the_model_are_no_argument(name: str) -> None:
+def test_description_by_the_model_is_no_argument(name: str) -> None:
     """A model that tries again describes the same command in other words."""
     sent = payload(name)
     args = "tool_input" if "tool_input" in sent else "toolArgs"
@@ -59,7 +59,7 @@ def test_the_words_of_the_model_are_no_argument(name: str) -> None:
     assert two.own_args(two.shown_args) == other[args]
 
 
-def test_a_working_directory_that_the_tool_has_itself_is_its_own() -> None:
+def test_tools_own_cwd_argument_is_kept() -> None:
     use = parse_payload(payload("claude_pre", tool_name="mcp__x__run", tool_input={"cwd": "/etc"}))
     assert use.shown_args == {"cwd": "/etc"}
     assert use.own_args({"cwd": "/var"}) == {"cwd": "/var"}
@@ -117,7 +117,7 @@ def answered(sent: dict[str, Any], answer: Answer) -> dict[str, Any]:
 EDIT = Answer(verdict="allow", reason="ok", args={"command": "ls"}, notice="changed")
 
 
-def test_what_claude_and_codex_read() -> None:
+def test_claude_and_codex_answers_are_rendered() -> None:
     for name in ("claude_pre", "codex_pre"):
         assert answered(payload(name), Answer(verdict="deny", reason="no")) == {
             "hookSpecificOutput": {
@@ -131,7 +131,7 @@ def test_what_claude_and_codex_read() -> None:
         assert answered(payload(name), Answer(verdict="pass")) == {}
 
 
-def test_a_prompt_is_answered_without_the_agents_own_always() -> None:
+def test_prompt_answer_ignores_permission_suggestions() -> None:
     suggestion = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
     sent = payload(
         "claude_pre", hook_event_name="PermissionRequest", permission_suggestions=[suggestion]
@@ -148,7 +148,7 @@ def test_a_prompt_is_answered_without_the_agents_own_always() -> None:
     assert denied["decision"] == {"behavior": "deny", "message": "no"}
 
 
-def test_what_copilot_reads() -> None:
+def test_copilot_answer_is_rendered() -> None:
     assert answered(payload("copilot_pre"), Answer(verdict="deny", reason="no")) == {
         "permissionDecision": "deny",
         "permissionDecisionReason": "no",
@@ -157,7 +157,7 @@ def test_what_copilot_reads() -> None:
     assert (said["permissionDecision"], said["modifiedArgs"]) == ("allow", {"command": "ls"})
 
 
-def test_what_gemini_reads() -> None:
+def test_gemini_answer_is_rendered() -> None:
     assert parse_payload(GEMINI).dialect == "gemini"
     assert answered(GEMINI, Answer(verdict="deny", reason="no")) == {
         "decision": "deny",
@@ -181,7 +181,7 @@ OPENCODE = {
 }
 
 
-def test_what_opencode_reads() -> None:
+def test_opencode_answer_is_rendered() -> None:
     use = parse_payload(OPENCODE)
     assert (use.dialect, use.moment, use.id) == ("opencode", "ask", "call_1")
     denied = {"decision": "deny", "reason": "no"}

@@ -41,7 +41,7 @@ def test_grant_has_to_name_leading_words(command: str, least: int, usual: int) -
 @pytest.mark.parametrize(
     "command", ["a; b", "a | b", "a && b", "a > b", "a 2>&1", "a &", "a $B", "a *", "A=1 b", "a\nb"]
 )
-def test_several_commands_have_no_words(command: str) -> None:
+def test_compound_command_has_no_leading_words(command: str) -> None:
     parts = footprint("Bash", {"command": command, "cwd": "/srv/shop"})
     assert parts is not None
     assert "words" not in parts

@@ -26,7 +26,7 @@ def test_no_attack_takes_effect(preset: str) -> None:
     assert not unasked, "\n".join(map(str, unasked))
 
 
-def test_corpus_names_every_way_in() -> None:
+def test_attack_corpus_covers_every_tool() -> None:
     tools = {step.tool for attack in read_attacks() for step in attack.steps}
     assert {"Bash", "Write", "Edit", "Read", "Grep", "WebFetch", "apply_patch"} <= tools
     assert any(tool.startswith("mcp__") for tool in tools)

@@ -138,7 +138,7 @@ def test_removed_event_is_a_problem(home: Path, tmp_path: Path) -> None:
     assert any("not installed" in problem for problem in problems("claude", tmp_path))
 
 
-def test_prompts_alone_are_a_warning(home: Path, tmp_path: Path) -> None:
+def test_hook_without_tool_events_is_a_warning(home: Path, tmp_path: Path) -> None:
     store = "sqlite:////nowhere/sayso.db"
     for agent in ("claude", "codex"):
         assert sayso_hook("install", agent, "--prompts", "--store", store).returncode == 0
@@ -236,7 +236,7 @@ def test_environment_of_the_agent_is_a_problem(
         ({"permissions": {"deny": ["Bash"]}}, ""),
     ],
 )
-def test_agents_own_rules_are_read(
+def test_permission_rules_of_the_agent_are_checked(
     home: Path, tmp_path: Path, more: dict[str, Any], level: str
 ) -> None:
     path = AGENTS["claude"].file("project", tmp_path)

@@ -178,7 +178,7 @@ def test_writing_in_the_project_is_free_unless_strict(command: str) -> None:
 
 
 @pytest.mark.parametrize(("command", "kind"), [pair for pair in ASKED if pair[1] != "read"])
-def test_everything_else_is_asked_about(command: str, kind: str) -> None:
+def test_risky_commands_are_asked_about(command: str, kind: str) -> None:
     assert kind in command_kinds(command, CWD)
     for tool in ("Bash", "bash", "run_shell_command"):
         assert verdict("balanced", tool, command=command) == "ask"
@@ -189,7 +189,7 @@ def test_everything_else_is_asked_about(command: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("cwd", ["", "/", "/etc", "/home/ana", "/root", "/usr/lib", "/tmp"])
-def test_a_folder_that_is_no_project(cwd: str) -> None:
+def test_writing_outside_a_project_is_outside(cwd: str) -> None:
     assert "outside" in command_kinds("touch x", cwd)
 
 
@@ -223,7 +223,7 @@ def test_other_tools(tool: str, args: dict[str, Any], expected: str) -> None:
     assert verdict("balanced", tool, **args) == expected
 
 
-def test_strict_never_lets_an_agent_change_its_own_settings() -> None:
+def test_strict_denies_writes_to_agent_settings() -> None:
     path = f"{CWD}/.claude/settings.json"
     assert verdict("strict", "Write", file_path=path) == "deny"
     assert verdict("strict", "Edit", file_path=f"{CWD}/a.py") == "ask"
@@ -242,7 +242,7 @@ def test_strict_never_lets_an_agent_change_its_own_settings() -> None:
         st.lists(st.sampled_from([*"{<$([!~=;\n 1x\xe9\u4e2d\U0001f600\U0010ffff"])).map("".join),
     )
 )
-def test_whatever_is_typed_has_a_kind(command: str) -> None:
+def test_any_command_has_a_kind(command: str) -> None:
     kinds = command_kinds(command, CWD)
     assert kinds
     assert kinds <= KINDS.keys()
@@ -282,7 +282,7 @@ def test_evaluated_text_is_asked_about(command: str) -> None:
         max_size=4,
     ),
 )
-def test_nothing_hides_a_command(inner: str, around: list[str]) -> None:
+def test_wrapping_does_not_hide_a_command(inner: str, around: list[str]) -> None:
     command = inner
     for form in around:
         if any(quote in form and quote in command for quote in "'`"):
@@ -293,7 +293,7 @@ def test_nothing_hides_a_command(inner: str, around: list[str]) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from(["..", ".", "a", "b", ""]), max_size=6), st.booleans())
-def test_a_path_is_inside_only_if_it_is(parts: list[str], absolute: bool) -> None:
+def test_path_leaving_the_project_is_outside(parts: list[str], absolute: bool) -> None:
     path = f"{CWD}/" * absolute + "/".join(parts)
     depth = 0
     for part in parts:
@@ -307,7 +307,7 @@ def test_a_path_is_inside_only_if_it_is(parts: list[str], absolute: bool) -> Non
 # -- where policies come from
 
 
-def test_a_preset_by_its_name_and_in_a_file(tmp_path: Path) -> None:
+def test_preset_is_loaded_by_name_and_from_file(tmp_path: Path) -> None:
     assert Policy.preset("balanced").digest != Policy.preset("strict").digest
     assert Policy.preset("balanced").digest == Policy.preset("balanced").digest
     with Gate("memory://", policy="strict") as gate:
@@ -389,7 +389,7 @@ def test_the_hook_under_a_preset(tmp_path: Path) -> None:
         (Policy(default="allow"), (), "allow"),
     ],
 )
-def test_watching_takes_no_prompt_away(
+def test_watch_preset_leaves_prompts_to_the_agent(
     tmp_path: Path, policy: Policy, option: tuple[str, ...], verdict: str
 ) -> None:
     world = World(tmp_path, policy)
@@ -488,7 +488,7 @@ def test_server_judges_by_the_machine_of_the_agent(
         ("touch ../x", "../x is not in the project."),
     ],
 )
-def test_explanation_is_a_whole_sentence(command: str, sentence: str) -> None:
+def test_explanation_is_a_sentence(command: str, sentence: str) -> None:
     sentences = [
         why for _, whys in explain_call("Bash", {"command": command, "cwd": CWD}) for why in whys
     ]

@@ -112,7 +112,7 @@ def test_users_rule_allows_and_denies(world: World) -> None:
     assert world.pending() == []
 
 
-def test_a_grant_is_ours_and_holds_in_one_directory(world: World) -> None:
+def test_grant_covers_one_directory(world: World) -> None:
     first = payload("claude_pre", tool_input={"command": "make check"})
     world.hook(first, "--limit", "5")
     (request,) = world.pending()
@@ -280,7 +280,7 @@ def test_unsent_arguments_are_not_edited(balanced: World, codex: CodexSession) -
 
 
 @pytest.mark.parametrize("how", ["approve", "reject", "edit"])
-def test_a_model_that_tries_again_gets_the_answer(world: World, how: str) -> None:
+def test_retried_call_receives_the_decision(world: World, how: str) -> None:
     first = world.hook(CLAUDE, "--limit", "5")
     assert first.verdict == "deny"
     assert "make exactly the same call again" in first.reason
@@ -301,7 +301,7 @@ def test_a_model_that_tries_again_gets_the_answer(world: World, how: str) -> Non
     assert verify(world.store).ok
 
 
-def test_copilot_has_no_ids_and_finds_its_request_too(world: World) -> None:
+def test_copilot_finds_its_request_without_ids(world: World) -> None:
     sent = payload("copilot_pre")
     assert world.hook(sent, "--limit", "5").verdict == "deny"
     world.decide(approve)
@@ -309,14 +309,14 @@ def test_copilot_has_no_ids_and_finds_its_request_too(world: World) -> None:
     assert world.hook(sent, "--limit", "5").verdict == "deny"
 
 
-def test_another_session_does_not_find_it(world: World) -> None:
+def test_other_session_makes_a_new_request(world: World) -> None:
     world.hook(CLAUDE, "--limit", "5")
     world.decide(approve)
     other = world.hook(payload("claude_pre", session_id="another"), "--limit", "5")
     assert (other.verdict, len(world.pending())) == ("deny", 1)
 
 
-def test_a_killed_hook_leaves_nothing_in_doubt(world: World) -> None:
+def test_killed_hook_leaves_no_doubt(world: World) -> None:
     process = world.start()
     process.stdin.write(json.dumps(CLAUDE).encode())
     process.stdin.close()
@@ -328,7 +328,7 @@ def test_a_killed_hook_leaves_nothing_in_doubt(world: World) -> None:
     assert verify(world.store).ok
 
 
-def test_claude_code_may_end_while_it_waits(world: World) -> None:
+def test_claude_code_may_defer_and_resume(world: World) -> None:
     first = world.hook(CLAUDE, "--limit", "5", "--defer")
     assert first.said["hookSpecificOutput"]["permissionDecision"] == "defer"
     world.decide(approve)
@@ -402,7 +402,7 @@ def test_prompt_for_unanswered_call_asks(balanced: World, how: str, behavior: st
     assert verify(balanced.store).ok
 
 
-def test_prompt_after_approval_asks_nobody(world: World) -> None:
+def test_prompt_after_approval_is_not_asked(world: World) -> None:
     assert world.asked(CLAUDE, approve).verdict == "allow"
     for _ in range(2):
         assert world.hook(prompt(CLAUDE)).verdict == "allow"
@@ -419,7 +419,7 @@ def test_prompt_after_edit_runs_edited(world: World) -> None:
     assert decision == {"behavior": "allow"}
 
 
-def test_prompt_after_grant_takes_one_use(world: World) -> None:
+def test_prompt_after_grant_spends_one_use(world: World) -> None:
     first = CLAUDE | {"tool_input": {"command": "make check"}}
     world.hook(first, "--limit", "5")
     (request,) = world.pending()
@@ -462,7 +462,7 @@ def test_prompt_without_tool_use_asks(balanced: World) -> None:
     assert balanced.hook(prompt(LS), "--replace-prompts").verdict == "allow"
 
 
-def test_agents_question_to_user_stays(balanced: World) -> None:
+def test_agents_question_is_not_intercepted(balanced: World) -> None:
     question = prompt(LS) | {"tool_name": "AskUserQuestion", "tool_input": {"questions": []}}
     assert balanced.hook(question).verdict == "pass"
     assert balanced.pending() == []
@@ -495,7 +495,7 @@ def test_a_result_is_recorded(world: World, agent: str) -> None:
 
 
 @pytest.mark.parametrize("agent", ["claude", "codex"])
-def test_a_call_that_another_hook_changed_is_recorded_as_it_ran(world: World, agent: str) -> None:
+def test_changed_arguments_are_recorded_with_the_result(world: World, agent: str) -> None:
     world.asked(payload(f"{agent}_pre"), approve)
     sent = payload(f"{agent}_post")
     sent["tool_input"] = {**sent["tool_input"], "command": "rm -rf /"}
@@ -506,7 +506,7 @@ def test_a_call_that_another_hook_changed_is_recorded_as_it_ran(world: World, ag
     assert result["result"] is not None
 
 
-def test_arguments_are_kept_only_if_a_person_approved_them(world: World) -> None:
+def test_question_arguments_are_not_replaced(world: World) -> None:
     question = payload("claude_pre", tool_name="AskUserQuestion", tool_input={"questions": []})
     ran = world.asked(question, approve)
     assert ran.verdict == "allow"
@@ -523,7 +523,7 @@ def test_copilots_result_of_an_edited_call(world: World) -> None:
     assert request.execution.result is not None
 
 
-def test_a_result_that_cannot_be_recorded_stops_nobody(world: World) -> None:
+def test_unrecorded_result_does_not_fail_the_hook(world: World) -> None:
     ran = world.hook(payload("claude_post"))
     assert (ran.code, ran.said) == (0, {})
     assert "not recorded" in ran.error
@@ -738,7 +738,7 @@ RELEASED = {"id": "req_1", "status": "approved", "execution": {"status": "releas
         (200, json.dumps({**RELEASED, **OTHER}).encode()),  # about another call
     ],
 )
-def test_a_server_that_answers_nonsense(world: World, status: int, body: bytes) -> None:
+def test_malformed_server_reply_denies(world: World, status: int, body: bytes) -> None:
     other = Answering(status, body)
     world.configure(Config(server=other.url))
     ran = world.hook(CLAUDE, "--limit", "8")
@@ -756,14 +756,14 @@ def silent() -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
-def test_a_server_that_hangs(world: World, silent: str) -> None:
+def test_hanging_server_denies(world: World, silent: str) -> None:
     world.configure(Config(server=silent))
     ran = world.hook(CLAUDE, "--limit", "5")
     assert (ran.code, ran.said) == (2, {})
     assert ran.seconds < 15
 
 
-def test_input_that_never_ends(world: World) -> None:
+def test_endless_input_denies_after_the_limit(world: World) -> None:
     process = world.start("--limit", "5")
     process.stdin.write(b'{"hook_event_name":')
     process.stdin.flush()
@@ -773,7 +773,7 @@ def test_input_that_never_ends(world: World) -> None:
     assert b"no answer within 5 seconds" in error
 
 
-def test_a_server_that_dies_while_the_hook_waits(world: World) -> None:
+def test_server_death_during_the_wait_denies(world: World) -> None:
     process = world.start("--limit", "30")
     process.stdin.write(json.dumps(CLAUDE).encode())
     process.stdin.close()
@@ -786,7 +786,7 @@ def test_a_server_that_dies_while_the_hook_waits(world: World) -> None:
     assert b"cannot be reached" in error
 
 
-def test_an_answer_that_nobody_reads(world: World) -> None:
+def test_closed_stdout_fails_the_hook(world: World) -> None:
     process = world.start()
     process.stdout.close()
     sent = payload("claude_pre", tool_name="Read")
@@ -794,7 +794,7 @@ def test_an_answer_that_nobody_reads(world: World) -> None:
     assert process.wait() == 2, error
 
 
-def test_shell_denies_what_program_cannot(world: World, tmp_path: Path) -> None:
+def test_missing_program_denies(world: World, tmp_path: Path) -> None:
     for program in (tmp_path / "gone", tmp_path / "not executable", tmp_path / "broken"):
         if program.name != "gone":
             program.write_text("#!/nowhere/python\n")
@@ -864,7 +864,7 @@ def test_a_local_store(world: World, tmp_path: Path) -> None:
         assert verify(inbox.store).ok
 
 
-def test_a_local_store_that_cannot_be_opened(world: World) -> None:
+def test_unusable_local_store_denies(world: World) -> None:
     for url in ("sqlite:////dev/null/x.db", "what://x", "postgresql://127.0.0.1:9/x"):
         world.configure(Config(store=url))
         ran = world.hook(CLAUDE, "--limit", "20")
@@ -874,7 +874,7 @@ def test_a_local_store_that_cannot_be_opened(world: World) -> None:
 # -- speed
 
 
-def test_it_loads_the_standard_library_only() -> None:
+def test_hook_loads_only_the_standard_library() -> None:
     path = f"import sys; sys.path.append({str(Path(sayso.__file__).parents[1])!r})\n"
     code = (
         "import sys; import sayso.cli.entry; import sayso.hooks.program\n"
@@ -889,7 +889,7 @@ def test_it_loads_the_standard_library_only() -> None:
     assert done.stdout.strip() == "[]", done.stderr
 
 
-def test_it_starts_quickly(world: World) -> None:
+def test_hook_starts_quickly(world: World) -> None:
     """CPU time, because other tests run at the same time; the goal is 60 ms on an idle machine."""
     took = []
     for _ in range(5):
@@ -905,7 +905,7 @@ def test_it_starts_quickly(world: World) -> None:
     assert min(took) < 0.15, took
 
 
-def test_nothing_of_a_bad_policy_is_allowed(tmp_path: Path) -> None:
+def test_failing_rule_asks(tmp_path: Path) -> None:
     def broken(args: dict[str, Any]) -> bool:
         raise RuntimeError("boom")
 

@@ -33,7 +33,7 @@ def play(agent: str, case: Case, policy: str = "", *arguments: str) -> TrialResu
 
 
 @pytest.mark.parametrize(("agent", "case"), PAIRS)
-def test_what_happens_to_a_command(agent: str, case: Case) -> None:
+def test_command_obeys_the_decision(agent: str, case: Case) -> None:
     outcome = play(agent, case)
     assert outcome.happened == case.expected, outcome
     if case.name == "edited" and agent not in ("copilot", "gemini"):
@@ -78,7 +78,7 @@ MODES = [
 
 
 @pytest.mark.parametrize(("agent", "mode"), MODES)
-def test_hook_lets_nothing_more_run(agent: str, mode: str) -> None:
+def test_hook_allows_no_more_than_the_agent(agent: str, mode: str) -> None:
     """Nobody decides here, and there is no grant and no rule of the user's."""
     case = Case(name="", expected="", mode=mode, commands=COMMANDS, limit=5)
     alone = play(agent, replace(case, hooked=False))

@@ -41,7 +41,7 @@ THEIRS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", sorted(THEIRS))
 @pytest.mark.parametrize("before", ["none", "empty", "theirs"])
-def test_install_and_uninstall_leave_the_rest_alone(
+def test_uninstall_restores_the_original_settings(
     home: Path, tmp_path: Path, name: str, before: str
 ) -> None:
     agent = AGENTS[name]
@@ -90,7 +90,7 @@ def test_opencode_plugin_is_installed_and_removed(home: Path, tmp_path: Path) ->
     assert not path.exists()
 
 
-def test_foreign_opencode_plugin_stays(home: Path, tmp_path: Path) -> None:
+def test_foreign_opencode_plugin_is_kept(home: Path, tmp_path: Path) -> None:
     path = AGENTS["opencode"].file("user", tmp_path)
     path.parent.mkdir(parents=True)
     path.write_text("export const Mine = async () => ({})\n")
@@ -99,7 +99,7 @@ def test_foreign_opencode_plugin_stays(home: Path, tmp_path: Path) -> None:
     assert "Mine" in path.read_text()
 
 
-def test_a_hook_in_a_group_of_others_is_removed_alone(home: Path, tmp_path: Path) -> None:
+def test_uninstall_keeps_other_hooks_of_the_group(home: Path, tmp_path: Path) -> None:
     path = AGENTS["claude"].file("user", tmp_path)
     settings.install(AGENTS["claude"], path, OPTIONS)
     found = json.loads(path.read_text())
@@ -111,9 +111,7 @@ def test_a_hook_in_a_group_of_others_is_removed_alone(home: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"hooks": []}', '{"hooks": {"PreToolUse": {}}}'])
-def test_a_file_that_we_do_not_understand_is_left_alone(
-    home: Path, tmp_path: Path, text: str
-) -> None:
+def test_unreadable_settings_file_is_not_changed(home: Path, tmp_path: Path, text: str) -> None:
     path = tmp_path / "settings.json"
     path.write_text(text)
     for act in (
@@ -125,7 +123,7 @@ def test_a_file_that_we_do_not_understand_is_left_alone(
         assert path.read_text() == text
 
 
-def test_links_and_permissions_stay(home: Path, tmp_path: Path) -> None:
+def test_install_keeps_links_and_permissions(home: Path, tmp_path: Path) -> None:
     real = tmp_path / "dotfiles.json"
     real.write_text("{}")
     real.chmod(0o640)
@@ -139,7 +137,7 @@ def test_links_and_permissions_stay(home: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("script", ["exit 1", "kill -9 $$", "exit 2"])
-def test_failing_program_denies_with_words(tmp_path: Path, script: str) -> None:
+def test_failing_program_denies_with_a_message(tmp_path: Path, script: str) -> None:
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\necho why >&2\n{script}\n")
     python.chmod(0o755)
@@ -176,7 +174,7 @@ def test_old_command_is_replaced(home: Path, tmp_path: Path) -> None:
     assert path.read_text().count("hook run") == 4
 
 
-def test_install_saves_given_server(home: Path, tmp_path: Path) -> None:
+def test_install_saves_the_server(home: Path, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret\n")
     given = ("--server", "http://127.0.0.1:9", "--token-file", str(token))
@@ -197,7 +195,7 @@ def test_install_saves_given_server(home: Path, tmp_path: Path) -> None:
     assert "no hook" in sayso_hook("uninstall", "claude", "--project").stdout
 
 
-def test_install_alone_keeps_everything_private(home: Path, tmp_path: Path) -> None:
+def test_install_without_options_writes_private_files(home: Path, tmp_path: Path) -> None:
     done = sayso_hook("install", "claude")
     assert done.returncode == 0, done.stderr
     data = home / ".local" / "share" / "sayso"
@@ -247,12 +245,12 @@ def test_agents_have_separate_tokens(home: Path, world: World) -> None:
         ("test", "emacs"),
     ],
 )
-def test_options_that_make_no_sense(home: Path, wrong: tuple[str, ...]) -> None:
+def test_contradictory_options_are_refused(home: Path, wrong: tuple[str, ...]) -> None:
     assert sayso_hook(*wrong).returncode == 2
     assert not (home / ".claude").exists()
 
 
-def test_prompts_are_another_event(home: Path, tmp_path: Path) -> None:
+def test_prompts_option_installs_the_prompt_event(home: Path, tmp_path: Path) -> None:
     assert sayso_hook("install", "claude", "--prompts", "--store", "sqlite:///x.db").returncode == 0
     hooks = json.loads((home / ".claude" / "settings.json").read_text())["hooks"]
     assert sorted(hooks) == ["PermissionRequest", "PostToolUse", "UserPromptSubmit"]
@@ -262,7 +260,7 @@ def test_prompts_are_another_event(home: Path, tmp_path: Path) -> None:
     assert sorted(hooks) == both
 
 
-def test_install_says_what_replacing_prompts_costs(home: Path) -> None:
+def test_install_warns_about_replaced_prompts(home: Path) -> None:
     where = ("--store", "sqlite:///x.db")
     assert "--keep-prompts" in sayso_hook("install", "claude", "--keep-prompts", *where).stderr
     done = sayso_hook("install", "claude", "--replace-prompts", *where)
