@@ -226,9 +226,7 @@ def test_a_function_that_raises_is_not_run_again(
     assert ran == [1]
 
 
-def test_a_result_that_cannot_be_stored_is_no_failure(
-    server: Server, people: People, gate_to: Gates
-) -> None:
+def test_unstorable_result_is_no_failure(server: Server, people: People, gate_to: Gates) -> None:
     gate = gate_to(server.url)
 
     @gate.guard

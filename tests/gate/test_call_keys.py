@@ -22,7 +22,7 @@ def _told(case: Case, **options: Any) -> Any:
     return pay
 
 
-def test_a_guarded_call_does_not_answer_confirm(case: Case) -> None:
+def test_guarded_call_named_confirm_answers_no_confirmation(case: Case) -> None:
     pay = _told(case, key=lambda args: 1)
     case.enter(lambda: pay("Delete production?", {}))
     request = case.paused(lambda: case.gate.confirm_sync("Delete production?", key="pay:1"))
@@ -76,7 +76,7 @@ def test_two_functions_may_use_one_key(case: Case) -> None:
     assert case.enter(lambda: (reserve("17"), ship("17"))) == ("reserved", "shipped")
 
 
-def test_two_functions_of_one_name_are_told_apart(case: Case) -> None:
+def test_second_function_of_a_name_is_refused(case: Case) -> None:
     def billing() -> Any:
         def pay(to: str) -> str:
             return f"billed {to}"
@@ -98,7 +98,7 @@ def test_two_functions_of_one_name_are_told_apart(case: Case) -> None:
     assert case.enter(lambda: other("bo")) == "paid bo"
 
 
-def test_questions_of_one_body_do_not_answer_those_of_another(case: Case) -> None:
+def test_questions_of_two_bodies_are_separate(case: Case) -> None:
     """The body of a finished call is not run again, so its questions are not counted again."""
 
     @case.gate.guard(needs_approval=False)
@@ -136,7 +136,7 @@ async def test_questions_of_concurrent_bodies_keep_their_answers(case: Case) -> 
     assert await both() == ['1 from {"order":1}', '2 from {"order":2}']
 
 
-def test_a_named_step_in_a_body_is_that_step_of_the_run(case: Case) -> None:
+def test_named_step_in_bodies_runs_once_per_run(case: Case) -> None:
     @case.gate.guard(needs_approval=False)
     def pay(order: int) -> Any:
         return case.gate.once_sync("log in", lambda: case.ran.append("log in"))
@@ -145,7 +145,7 @@ def test_a_named_step_in_a_body_is_that_step_of_the_run(case: Case) -> None:
     assert case.ran == ["log in"]
 
 
-def test_a_slash_in_a_key_does_not_reach_into_a_body(case: Case) -> None:
+def test_slash_in_a_key_does_not_match_inner_keys(case: Case) -> None:
     @case.gate.guard(needs_approval=False, key=lambda args: args["key"])
     def pay(key: str) -> Any:
         return case.gate.ask_sync("Sure?")
@@ -158,7 +158,7 @@ def test_a_slash_in_a_key_does_not_reach_into_a_body(case: Case) -> None:
     assert len([call for call in case.store.calls_of(RUN) if call.tool == "pay"]) == 2
 
 
-def test_equal_calls_of_other_gates_on_the_store_are_told_apart(case: Case) -> None:
+def test_equal_keys_of_two_gates_are_separate(case: Case) -> None:
     other = Gate(case.store, agent="bot", wait=0)
     question = Question("Sure?", ["yes", "no"])
     first = case.paused(lambda: case.gate.ask_sync(question, key="k"))

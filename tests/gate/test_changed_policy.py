@@ -32,7 +32,7 @@ def approved(case: Case) -> Case:
     return case
 
 
-def test_what_the_policy_forbids_by_now_is_not_run(approved: Case) -> None:
+def test_newly_denied_call_does_not_run(approved: Case) -> None:
     now = later(approved, NEVER, USUAL)
     with pytest.raises(Denied, match=r"policy \(never\) denies it now"):
         now.enter(lambda: now.paying()("bo"))
@@ -41,7 +41,7 @@ def test_what_the_policy_forbids_by_now_is_not_run(approved: Case) -> None:
     assert approved.ran == []
 
 
-def test_what_needs_more_people_by_now_is_asked_again(approved: Case) -> None:
+def test_raised_quorum_asks_again(approved: Case) -> None:
     now = later(approved, TWO)
     again = now.paused(lambda: now.paying()("bo"))
     assert (again.quorum, again.revision) == (2, 2)
@@ -54,14 +54,12 @@ def test_what_needs_more_people_by_now_is_asked_again(approved: Case) -> None:
 @pytest.mark.parametrize(
     "rules", [(OTHER, USUAL), (), (Rule("pay", name="free", verdict="allow"),)]
 )
-def test_a_change_that_demands_nothing_more_is_no_matter(
-    approved: Case, rules: tuple[Rule, ...]
-) -> None:
+def test_equal_or_looser_policy_keeps_the_approval(approved: Case, rules: tuple[Rule, ...]) -> None:
     now = later(approved, *rules)
     assert now.enter(lambda: now.paying()("bo")) == "paid bo 3"
 
 
-def test_a_file_that_was_changed_counts_at_once(case: Case, tmp_path: Path) -> None:
+def test_changed_policy_file_applies_at_once(case: Case, tmp_path: Path) -> None:
     file = tmp_path / "policy.toml"
     file.write_text('[[rule]]\ntool = "pay"\nverdict = "ask"\n')
     case = Case(case.store, policy=file)
@@ -72,7 +70,7 @@ def test_a_file_that_was_changed_counts_at_once(case: Case, tmp_path: Path) -> N
     assert case.ran == []
 
 
-async def test_an_agent_is_told_that_it_is_forbidden_by_now(case: Case) -> None:
+async def test_agent_sees_newly_denied_call_as_rejected(case: Case) -> None:
     ran: list[str] = []
 
     @sayso.tool(needs_approval=True)
@@ -95,7 +93,7 @@ async def test_an_agent_is_told_that_it_is_forbidden_by_now(case: Case) -> None:
     assert request.status == "cancelled"
 
 
-def test_what_a_changed_function_adds_is_asked_about_too(case: Case) -> None:
+def test_new_default_argument_asks_again(case: Case) -> None:
     case.approved(lambda: case.paying()("bo"))
     next_release = Case(case.store)
 
@@ -111,7 +109,7 @@ def test_what_a_changed_function_adds_is_asked_about_too(case: Case) -> None:
     assert case.ran == [("bo", 3, "EUR")]
 
 
-async def test_a_call_that_had_started_is_not_said_to_have_had_no_effect(case: Case) -> None:
+async def test_denied_rerun_mentions_the_earlier_start(case: Case) -> None:
     ran: list[str] = []
 
     @sayso.tool
@@ -138,7 +136,7 @@ async def test_a_call_that_had_started_is_not_said_to_have_had_no_effect(case: C
     assert ran == ["bo"]
 
 
-def test_whoever_called_it_is_not_told_so_either(case: Case) -> None:
+def test_denied_rerun_error_mentions_the_earlier_start(case: Case) -> None:
     case = later(case, USUAL)
 
     @case.gate.guard

@@ -31,7 +31,7 @@ class Counting:
             self.counts["statements"] += 1
 
 
-def test_guarded_call_costs_few_calls_and_statements(tmp_path: Path) -> None:
+def test_guarded_call_stays_within_its_cost(tmp_path: Path) -> None:
     counting = Counting()
     profile = sys.getprofile()
     threading.setprofile(counting)

@@ -79,7 +79,7 @@ async def test_a_guarded_call(store: SlowStore, asks: bool) -> None:
     assert "in_doubt" not in [event.type for event in store.chain("r")]
 
 
-async def test_a_call_of_its_own_is_over(store: SlowStore) -> None:
+async def test_interrupted_call_outside_a_run_is_cancelled(store: SlowStore) -> None:
     gate, ran = Gate(store, wait=0), []
 
     @gate.guard(needs_approval=False)
@@ -140,7 +140,7 @@ async def test_cancelled_call_is_never_in_doubt() -> None:
     assert statuses.count("done") == len(ran) > 0
 
 
-async def test_what_has_ended_is_recorded(store: SlowStore) -> None:
+async def test_finished_call_is_recorded_despite_cancellation(store: SlowStore) -> None:
     gate, ran = Gate(store, wait=0), []
 
     @gate.guard(needs_approval=False)

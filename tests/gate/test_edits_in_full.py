@@ -33,7 +33,7 @@ def packing(case: Case) -> Any:
     return pack
 
 
-def test_what_the_tool_fills_in_is_shown_before_it_runs(case: Case) -> None:
+def test_edit_completed_by_the_tool_is_asked_again(case: Case) -> None:
     """A default that only the code knows is in no schema, so that the inbox cannot put it in."""
     pack = packing(case)
     request = case.paused(lambda: pack(Item(name="a", tags=[])))
@@ -50,7 +50,7 @@ def test_what_the_tool_fills_in_is_shown_before_it_runs(case: Case) -> None:
     assert verify(case.store).ok
 
 
-def test_what_the_tool_does_not_take_is_not_run(case: Case) -> None:
+def test_edit_refused_by_the_tool_does_not_run(case: Case) -> None:
     pack = packing(case)
     request = case.paused(lambda: pack(Item(name="a")))
     case.decide(request.edit({"item": {"name": "nobody", "tags": []}}))
@@ -61,7 +61,7 @@ def test_what_the_tool_does_not_take_is_not_run(case: Case) -> None:
     assert verify(case.store).ok
 
 
-def test_an_edit_in_full_runs_as_it_is(case: Case) -> None:
+def test_complete_edit_runs_as_approved(case: Case) -> None:
     pack = packing(case)
     request = case.paused(lambda: pack(Item(name="a")))
     case.decide(request.edit({"item": {"name": "b", "tags": []}}))

@@ -78,13 +78,13 @@ def raced(url: str, **options: Any) -> tuple[list[str], list[Any]]:
     return ran, got
 
 
-def test_of_many_threads_one_starts(url: str) -> None:
+def test_one_of_many_threads_starts(url: str) -> None:
     ran, got = raced(url)
     assert ran == ["17"]
     assert Counter(type(one).__name__ for one in got) == {"str": 1, "DuplicateEffect": RACERS - 1}
 
 
-def test_of_many_threads_the_others_may_get_the_first_result(url: str) -> None:
+def test_losing_threads_may_receive_the_first_result(url: str) -> None:
     ran, got = raced(url, on_duplicate="result")
     assert ran == ["17"]
     assert len(got) == RACERS
@@ -117,7 +117,7 @@ gate.store.close()
 """
 
 
-def test_of_many_processes_one_starts(url: str, tmp_path: Path) -> None:
+def test_one_of_many_processes_starts(url: str, tmp_path: Path) -> None:
     ran, folder = tmp_path / "ran", Path(__file__).parent
     gate, _ = shop.guarded(url)
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -144,7 +144,7 @@ def test_of_many_processes_one_starts(url: str, tmp_path: Path) -> None:
 # -- when a key is taken, held and free
 
 
-def test_it_is_taken_at_the_start_and_not_before(case: Case) -> None:
+def test_effect_key_is_taken_at_the_start(case: Case) -> None:
     refund = refunding(case, needs_approval=True)
     first = case.paused(lambda: refund("17"), "one")
     second = case.paused(lambda: refund("17"), "two")
@@ -174,7 +174,7 @@ def test_certain_failure_frees_the_key(case: Case) -> None:
     assert case.enter(lambda: refund("17"), "two") == "receipt 1"
 
 
-def test_what_ran_without_a_result_holds_its_key(case: Case) -> None:
+def test_unstorable_result_holds_the_key(case: Case) -> None:
     @case.gate.guard(name="odd", needs_approval=False, effect_key="refund:{order}")
     def odd(order: str) -> Any:
         case.ran.append(order)
@@ -189,7 +189,7 @@ def test_what_ran_without_a_result_holds_its_key(case: Case) -> None:
     assert case.ran == ["17"]
 
 
-def test_a_call_in_doubt_holds_its_key(case: Case) -> None:
+def test_call_in_doubt_holds_its_key(case: Case) -> None:
     @case.gate.guard(name="cut", needs_approval=False, effect_key="refund:{order}")
     def cut(order: str) -> None:
         raise KeyboardInterrupt
@@ -205,7 +205,7 @@ def test_a_call_in_doubt_holds_its_key(case: Case) -> None:
     assert case.ran == []
 
 
-def test_a_process_that_was_killed_holds_its_key(url: str) -> None:
+def test_killed_process_holds_its_key(url: str) -> None:
     shop.kill_in_body(url)
     gate, refund = shop.guarded(url, lambda order: "receipt")
     with pytest.raises(DuplicateEffect, match="which is running"), gate.run("other"):
@@ -215,7 +215,7 @@ def test_a_process_that_was_killed_holds_its_key(url: str) -> None:
     gate.store.close()
 
 
-def test_a_refused_call_stays_refused_when_the_key_is_free_again(case: Case) -> None:
+def test_duplicate_stays_failed_after_the_key_is_freed(case: Case) -> None:
     refund = refunding(case)
 
     @case.gate.guard(name="slow", needs_approval=False, effect_key="refund:{order}")
@@ -234,7 +234,7 @@ def test_a_refused_call_stays_refused_when_the_key_is_free_again(case: Case) -> 
 # -- edits
 
 
-def test_an_edit_takes_the_key_of_what_runs(case: Case) -> None:
+def test_edit_takes_the_key_of_the_new_arguments(case: Case) -> None:
     refund = refunding(case, needs_approval=True)
     request = case.paused(lambda: refund("17"))
     edited = case.decide(request.edit({"order": "18"}))
@@ -248,7 +248,7 @@ def test_an_edit_takes_the_key_of_what_runs(case: Case) -> None:
         case.enter(lambda: free("18"), "three")
 
 
-def test_an_edit_cannot_reach_an_effect_that_has_happened(case: Case) -> None:
+def test_edit_into_a_used_key_is_a_duplicate(case: Case) -> None:
     free = refunding(case, name="free")
     case.enter(lambda: free("18"), "two")
     refund = refunding(case, needs_approval=True)
@@ -259,14 +259,14 @@ def test_an_edit_cannot_reach_an_effect_that_has_happened(case: Case) -> None:
     assert case.ran == ["18"]
 
 
-def test_an_edit_of_something_else_keeps_the_key(case: Case) -> None:
+def test_edit_of_another_argument_keeps_the_key(case: Case) -> None:
     refund = refunding(case, needs_approval=True)
     request = case.paused(lambda: refund("17"))
     assert case.decide(request.edit({"euros": 4})).effect_key == "refund:17"
     assert case.enter(lambda: refund("17")) == "receipt 1"
 
 
-def test_a_key_that_code_makes_is_shown_again_after_an_edit(case: Case) -> None:
+def test_computed_key_is_asked_again_after_an_edit(case: Case) -> None:
     refund = refunding(case, needs_approval=True, effect_key=lambda args: f"refund:{args['order']}")
     request = case.paused(lambda: refund("17"))
     assert request.effect_key == "refund:17"
@@ -282,7 +282,7 @@ def test_a_key_that_code_makes_is_shown_again_after_an_edit(case: Case) -> None:
 # -- agents
 
 
-async def test_an_agent_is_told_that_the_effect_has_happened(url: str) -> None:
+async def test_concurrent_agents_cause_one_effect(url: str) -> None:
     ran: list[str] = []
 
     def body(order: str) -> str:
@@ -309,13 +309,13 @@ async def test_an_agent_is_told_that_the_effect_has_happened(url: str) -> None:
 @pytest.mark.parametrize(
     ("agent", "key"), [("bot", "bot/pay:1"), ("a/b", "a%2Fb/pay:1"), ("a%2Fb", "a%252Fb/pay:1")]
 )
-def test_the_keys_of_a_remote_agent_are_its_own(agent: str, key: str) -> None:
+def test_remote_agents_have_separate_effect_keys(agent: str, key: str) -> None:
     terms, remote = Terms(effect_key="pay:{n}"), '{"body":"0123"}'
     assert key_of(agent, remote, terms, '{"n":1}') == key
     assert key_of(agent, "", terms, '{"n":1}') == "/pay:1"
 
 
-def test_a_local_agent_shares_its_keys_with_others(case: Case) -> None:
+def test_local_agents_share_effect_keys(case: Case) -> None:
     other = Case(case.store, agent="other")
     refund, again = refunding(case), refunding(other, on_duplicate="result")
     case.enter(lambda: refund("17"), "one")

@@ -31,7 +31,7 @@ from sayso.types import Execution
 # -- errors and results
 
 
-def test_an_error_is_raised_once_and_told_ever_after(case: Case) -> None:
+def test_first_error_is_raised_and_later_reported(case: Case) -> None:
     @case.gate.guard(needs_approval=False)
     def fetch(name: str) -> str:
         case.ran.append(name)
@@ -62,7 +62,7 @@ def test_an_error_with_any_text_is_recorded(case: Case, message: str) -> None:
     assert case.ran == ["fetch"]
 
 
-def test_an_error_that_cannot_even_be_printed_is_recorded(case: Case) -> None:
+def test_unprintable_error_is_recorded(case: Case) -> None:
     class Mute(Exception):
         def __str__(self) -> str:
             raise ValueError("I have no words")
@@ -80,7 +80,7 @@ def test_an_error_that_cannot_even_be_printed_is_recorded(case: Case) -> None:
 
 
 @pytest.mark.parametrize("value", [object(), "half a pair: \ud800"])
-def test_a_result_that_cannot_be_stored_is_no_failure(case: Case, value: object) -> None:
+def test_unstorable_result_is_no_failure(case: Case, value: object) -> None:
     """It ran, and that is what the record says: the call is done, its result was not kept."""
 
     @case.gate.guard(needs_approval=False)
@@ -101,7 +101,7 @@ def test_a_result_that_cannot_be_stored_is_no_failure(case: Case, value: object)
     assert "not_kept" in (recorded[0].body or "")
 
 
-def test_the_first_entry_gets_what_every_later_one_gets(case: Case) -> None:
+def test_first_and_later_entries_return_equal_results(case: Case) -> None:
     @case.gate.guard(needs_approval=False)
     def pair() -> tuple[int, list[int]]:
         return (1, [2])
@@ -114,7 +114,7 @@ def test_the_first_entry_gets_what_every_later_one_gets(case: Case) -> None:
     assert case.enter(loose) == case.enter(loose) == [1, [2]]
 
 
-def test_a_function_may_look_at_its_own_call(case: Case) -> None:
+def test_this_call_describes_the_running_call(case: Case) -> None:
     seen = []
 
     @case.gate.guard(needs_approval=True)
@@ -159,7 +159,7 @@ async def test_a_timeout_after_the_start_is_in_doubt(case: Case) -> None:
     assert case.ran == ["bo", "bo"]
 
 
-async def test_a_timeout_while_waiting_leaves_it_pending(case: Case) -> None:
+async def test_timeout_while_waiting_leaves_request_pending(case: Case) -> None:
     @case.gate.guard(needs_approval=True, wait=None)
     async def pay(to: str) -> str:
         case.ran.append(to)
@@ -208,14 +208,14 @@ def doubted(case: Case, **options: Any) -> Callable[[], str]:
     return lambda: case.enter(lambda: pay("bo"))
 
 
-def test_out_of_doubt_by_running_again(case: Case) -> None:
+def test_approved_doubt_runs_again(case: Case) -> None:
     enter = doubted(case)
     case.decide(case.pending().approve())
     assert enter() == enter() == "paid"
     assert case.ran == ["bo", "bo"]
 
 
-def test_a_doubt_has_no_end_though_the_request_had_one(timed: Case, clock: FakeClock) -> None:
+def test_doubt_outlives_the_request_expiry(timed: Case, clock: FakeClock) -> None:
     enter = doubted(timed, expires_in=60)
     clock.advance(86_400)
     request = timed.pending(kind="in_doubt")
@@ -224,14 +224,14 @@ def test_a_doubt_has_no_end_though_the_request_had_one(timed: Case, clock: FakeC
     assert enter() == "paid"
 
 
-def test_an_idempotent_call_that_could_expire_runs_again(timed: Case, clock: FakeClock) -> None:
+def test_idempotent_call_runs_again_after_its_expiry(timed: Case, clock: FakeClock) -> None:
     enter = doubted(timed, expires_in=60, effect="idempotent")
     clock.advance(3_600)
     assert enter() == "paid"
     assert timed.ran == ["bo", "bo"]
 
 
-def test_an_idempotent_call_of_a_quorum_runs_again(case: Case) -> None:
+def test_idempotent_call_with_quorum_runs_again(case: Case) -> None:
     @case.gate.guard(needs_approval=True, quorum=2, effect="idempotent")
     def sync(what: str) -> str:
         case.ran.append(this_call().attempt)
@@ -249,14 +249,14 @@ def test_an_idempotent_call_of_a_quorum_runs_again(case: Case) -> None:
     assert verify(case.store).ok
 
 
-def test_out_of_doubt_by_saying_how_it_ended(case: Case) -> None:
+def test_answered_doubt_returns_the_answer(case: Case) -> None:
     enter = doubted(case)
     case.decide(case.pending().respond("it went through"))
     assert enter() == enter() == "it went through"
     assert case.ran == ["bo"]
 
 
-def test_out_of_doubt_by_giving_up(case: Case) -> None:
+def test_rejected_doubt_raises_in_doubt(case: Case) -> None:
     enter = doubted(case)
     case.decide(case.pending().reject("nobody will ever know"))
     for _ in range(2):
@@ -265,7 +265,7 @@ def test_out_of_doubt_by_giving_up(case: Case) -> None:
     assert case.ran == ["bo"]
 
 
-def test_an_older_yes_does_not_mean_run_it_again(case: Case) -> None:
+def test_old_approval_does_not_settle_a_doubt(case: Case) -> None:
     doubted(case)
     request = case.pending()
     (old,) = [e for e in case.inbox.events_sync(request.id) if e.type == "asked"]
@@ -296,7 +296,7 @@ def test_idempotent_calls_run_again_unasked(case: Case) -> None:
 # -- called off
 
 
-def test_a_cancelled_run_starts_nothing_more(case: Case) -> None:
+def test_cancelled_gate_run_starts_no_call(case: Case) -> None:
     pay = case.paying()
     case.approved(lambda: pay("bo"))
     waiting = case.paused(lambda: pay("cy"))
@@ -309,7 +309,7 @@ def test_a_cancelled_run_starts_nothing_more(case: Case) -> None:
     assert case.inbox.pending_sync().items == ()
 
 
-def test_what_runs_while_its_run_is_cancelled_is_recorded(case: Case) -> None:
+def test_call_running_during_cancellation_is_recorded(case: Case) -> None:
     @case.gate.guard(needs_approval=False)
     def pay(to: str) -> str:
         case.gate.cancel_sync(RUN, reason="too late")
@@ -324,7 +324,7 @@ def test_what_runs_while_its_run_is_cancelled_is_recorded(case: Case) -> None:
         case.enter(lambda: pay("cy"))
 
 
-def test_newer_input_supersedes_what_waits(case: Case) -> None:
+def test_newer_input_supersedes_pending_requests(case: Case) -> None:
     request = case.paused(lambda: case.paying()("bo"))
     case.gate.supersede_sync(RUN)
     assert case.inbox.get_sync(request.id).status == "superseded"
@@ -334,7 +334,7 @@ def test_newer_input_supersedes_what_waits(case: Case) -> None:
         case.decide(request.approve())
 
 
-def test_one_cancelled_request_leaves_the_run(case: Case) -> None:
+def test_cancelling_a_request_keeps_the_run(case: Case) -> None:
     request = case.paused(lambda: case.paying()("bo"))
     case.inbox.cancel_sync(request.id, by="ana", reason="not needed")
     with pytest.raises(Cancelled, match="not needed"):
@@ -346,7 +346,7 @@ def test_one_cancelled_request_leaves_the_run(case: Case) -> None:
     assert case.enter(lambda: case.paying()("cy")) == "paid cy 3"
 
 
-def test_a_rejected_question_says_why(case: Case) -> None:
+def test_rejected_question_raises_with_the_reason(case: Case) -> None:
     case.decide(case.paused(lambda: case.gate.ask_sync("Which size?")).reject("none of your"))
     with pytest.raises(Rejected, match="ana rejected it: none of your") as caught:
         case.enter(lambda: case.gate.ask_sync("Which size?"))
@@ -357,7 +357,7 @@ def test_a_rejected_question_says_why(case: Case) -> None:
 # -- clocks that jump
 
 
-def test_a_clock_that_jumps_ahead_puts_in_doubt_and_runs_nothing_twice(
+def test_clock_jump_ahead_runs_no_call_twice(
     make_store: Callable[..., Store], clock: FakeClock
 ) -> None:
     case = Case(make_store(clock=clock))
@@ -375,9 +375,7 @@ def test_a_clock_that_jumps_ahead_puts_in_doubt_and_runs_nothing_twice(
     assert case.inbox.pending_sync().items == ()
 
 
-def test_a_clock_that_jumps_back_steals_no_lease(
-    make_store: Callable[..., Store], clock: FakeClock
-) -> None:
+def test_clock_jump_back_takes_no_lease(make_store: Callable[..., Store], clock: FakeClock) -> None:
     case = Case(make_store(clock=clock))
 
     @case.gate.guard(needs_approval=False)

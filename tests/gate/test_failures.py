@@ -153,7 +153,7 @@ def test_cause_of_an_exception_counts(cause: Exception, failure: str, explicit: 
     assert failure_of(raised(PaymentError(), cause, explicit=explicit)) == failure
 
 
-def test_hidden_cause_does_not_count() -> None:
+def test_suppressed_cause_is_ignored() -> None:
     error = PaymentError()
     try:
         try:
@@ -170,7 +170,7 @@ def test_cyclic_causes_end() -> None:
     assert failure_of(one) == "error"
 
 
-def test_exception_that_the_caller_handles_does_not_count() -> None:
+def test_exception_handled_by_the_caller_is_ignored() -> None:
     error = PaymentError()
     try:
         raise TimeoutError
@@ -203,7 +203,7 @@ def test_not_executed_of_another_call_is_not_certain() -> None:
     assert failure_of(error, inner=[NotExecuted("no funds")]) == "not_executed"
 
 
-def test_given_up_doubt_of_another_call_is_an_error() -> None:
+def test_rejected_doubt_of_another_call_is_an_error() -> None:
     request: Any = object()
     assert failure_of(InDoubt("given up", request)) == "error"
     assert failure_of(InDoubt("no reply")) == "in_doubt"
@@ -218,11 +218,11 @@ def test_given_up_doubt_of_another_call_is_an_error() -> None:
         ([TimeoutError(), InDoubt("no reply")], "in_doubt"),
     ],
 )
-def test_group_is_its_worst_part(parts: list[Exception], failure: str) -> None:
+def test_exception_group_counts_as_its_worst_part(parts: list[Exception], failure: str) -> None:
     assert failure_of(ExceptionGroup("some", parts), (CardDeclined,)) == failure
 
 
-def test_no_library_is_imported_for_it() -> None:
+def test_failure_check_imports_no_library() -> None:
     script = "import sys, sayso.gate.failures as f; f.failure_of(ValueError()); print(*sys.modules)"
     printed = subprocess.check_output([sys.executable, "-c", script], text=True).split()
     assert not {"httpx", "requests", "aiohttp", "grpc", "psycopg"} & set(printed)

@@ -34,13 +34,13 @@ def offered(**options: Any) -> None:
 
 @pytest.mark.parametrize("name", ["needs_approval", "effect", "requester_decides"])
 @pytest.mark.parametrize("made", [guarded, offered])
-def test_a_word_is_neither_yes_nor_no(name: str, made: Any) -> None:
+def test_text_is_no_boolean_option(name: str, made: Any) -> None:
     with pytest.raises((TypeError, InvalidPolicy), match=f"{name}='no': use"):
         made(**{name: "no"})
 
 
 @pytest.mark.parametrize("made", [guarded, offered])
-def test_nothing_does_not_mean_that_nobody_is_asked(made: Any) -> None:
+def test_needs_approval_none_is_refused(made: Any) -> None:
     with pytest.raises(TypeError, match="needs_approval=None: use"):
         made(needs_approval=None)
 
@@ -60,7 +60,7 @@ async def later() -> dict[str, str]:
         ({"description": 5}, "description: pass a string, not int"),
     ],
 )
-def test_what_could_not_be_used_is_refused_at_once(made: Any, options: Any, said: str) -> None:
+def test_unusable_options_are_refused_at_once(made: Any, options: Any, said: str) -> None:
     with pytest.raises((TypeError, InvalidCall), match=said):
         made(**options)
 
@@ -79,7 +79,7 @@ def test_a_channel_can_be_called(channels: Any) -> None:
         Gate(channels=channels)
 
 
-def test_a_tool_is_strict_or_not() -> None:
+def test_strict_must_be_a_boolean() -> None:
     with pytest.raises(TypeError, match="strict='no': use True or False"):
         offered(strict="no")
 
@@ -90,7 +90,7 @@ def test_options_of_a_question_are_a_list(options: Any) -> None:
         Question("Sure?", options=options)
 
 
-def test_a_quorum_is_of_approvals_and_an_answer_is_one_persons() -> None:
+def test_question_with_a_quorum_is_refused() -> None:
     def weigh(parcel: str) -> float: ...
 
     with pytest.raises(InvalidPolicy, match="quorum=2: only approvals count"):
@@ -100,7 +100,7 @@ def test_a_quorum_is_of_approvals_and_an_answer_is_one_persons() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "  ", 5, None, "x" * 201, "half a pair: \ud800"])
-def test_a_name_says_something_and_is_short(name: Any) -> None:
+def test_empty_or_long_names_are_refused(name: Any) -> None:
     with pytest.raises(InvalidCall, match="agent"):
         Gate(agent=name)
     with pytest.raises((ValueError, InvalidCall), match=r"needs a name|half"):
@@ -113,7 +113,7 @@ def test_a_name_says_something_and_is_short(name: Any) -> None:
 
 
 @pytest.mark.parametrize("thread", ["", "  ", 5, "@store", "x" * 201, "half a pair: \ud800"])
-def test_a_thread_has_a_name_that_can_be_stored(thread: Any) -> None:
+def test_unstorable_thread_name_is_refused(thread: Any) -> None:
     agent = Agent("clerk", model=ScriptedModel([]))
     with pytest.raises(InvalidCall, match="thread"):
         agent.run_sync("Hello", thread=thread)
@@ -143,7 +143,7 @@ def test_a_key_may_be_the_number_of_something() -> None:
 @pytest.mark.parametrize("said", [0, [], "", None, 1], ids=repr)
 @pytest.mark.parametrize("later", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("by", ["function", "rule"])
-def test_a_predicate_that_returns_no_boolean_runs_nothing(said: Any, later: bool, by: str) -> None:
+def test_predicate_without_a_boolean_asks_and_runs_no_call(said: Any, later: bool, by: str) -> None:
     async def async_predicate(args: dict[str, Any]) -> Any:
         return said
 

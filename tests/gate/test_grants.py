@@ -44,7 +44,7 @@ def test_any_call_of_the_tool(case: Case) -> None:
     assert asked(case, name="pay_twice")
 
 
-def test_calls_that_fit_a_schema(case: Case) -> None:
+def test_grant_by_schema_covers_matching_calls(case: Case) -> None:
     grant(case, {"scope": {"properties": {"amount": {"maximum": 10}}}})
     assert not asked(case, "cy", 10)
     assert asked(case, "cy", 11)
@@ -68,19 +68,19 @@ def test_grant_covers_no_higher_risk(case: Case) -> None:
     assert [asked(each) for each in cases] == [False, False, True]
 
 
-def test_own_tool_named_like_editor_takes_schema(case: Case) -> None:
+def test_tool_named_like_an_editor_accepts_a_schema(case: Case) -> None:
     create = case.gate.guard(name="create", needs_approval=True)(lambda order: order)
     request = case.paused(lambda: create(3), "first")
     case.decide(request.approve(), grant={"scope": {"properties": {"order": {"maximum": 9}}}})
     assert case.enter(lambda: create(4), "second") == 4
 
 
-def test_another_agent_has_no_share_in_it(case: Case) -> None:
+def test_grant_does_not_cover_another_agent(case: Case) -> None:
     grant(case, {"scope": "any"})
     assert asked(Case(case.store, agent="other"))
 
 
-def test_only_in_the_run_where_it_was_given(case: Case) -> None:
+def test_grant_within_run_covers_only_that_run(case: Case) -> None:
     grant(case, {"scope": "any", "within": "run"})
     pay = case.paying()
     assert case.enter(lambda: pay("cy", 9), "first") == "paid cy 9"
@@ -89,7 +89,7 @@ def test_only_in_the_run_where_it_was_given(case: Case) -> None:
         case.decide(case.pending().approve(), grant={"within": "thread"})
 
 
-def test_so_many_uses(case: Case) -> None:
+def test_grant_ends_after_its_uses(case: Case) -> None:
     grant(case, {"scope": "any", "uses": 2})
     assert [asked(case) for _ in range(4)] == [False, False, True, True]
     assert case.inbox.grants_sync() == []
@@ -97,7 +97,7 @@ def test_so_many_uses(case: Case) -> None:
     assert used.uses_left == 0
 
 
-def test_a_call_that_pauses_spends_one_use(case: Case) -> None:
+def test_pausing_call_spends_one_use(case: Case) -> None:
     def order(what: str) -> str:
         case.ran.append(what)
         return f"{what}, {case.gate.ask_sync('Which size?')}"
@@ -111,7 +111,7 @@ def test_a_call_that_pauses_spends_one_use(case: Case) -> None:
     assert case.paused(lambda: guarded("salad"), "third").kind == "approval"
 
 
-def test_so_long(timed: Case, clock: FakeClock) -> None:
+def test_grant_ends_after_its_time(timed: Case, clock: FakeClock) -> None:
     grant(timed, {"scope": "any", "ends_in": 3600})
     clock.advance(3599)
     assert not asked(timed)
@@ -119,14 +119,14 @@ def test_so_long(timed: Case, clock: FakeClock) -> None:
     assert asked(timed)
 
 
-def test_a_day_unless_somebody_says_otherwise(timed: Case, clock: FakeClock) -> None:
+def test_grant_lasts_a_day_by_default(timed: Case, clock: FakeClock) -> None:
     grant(timed, {})
     assert not asked(timed)
     clock.advance(86_400)
     assert asked(timed)
 
 
-def test_until_it_is_revoked(case: Case) -> None:
+def test_revoked_grant_covers_no_call(case: Case) -> None:
     grant(case, {"scope": "any"})
     (standing,) = case.inbox.grants_sync()
     assert (standing.by, standing.agent, standing.tool) == ("ana", "bot", "pay")
@@ -135,7 +135,7 @@ def test_until_it_is_revoked(case: Case) -> None:
     assert asked(case)
 
 
-def test_it_may_end_between_the_yes_and_the_start(case: Case) -> None:
+def test_grant_revoked_before_the_start_asks(case: Case) -> None:
     grant(case, {"scope": "any"})
     (standing,) = case.inbox.grants_sync()
     late = Case(case.store)
@@ -152,7 +152,7 @@ def test_it_may_end_between_the_yes_and_the_start(case: Case) -> None:
     assert late.ran == []
 
 
-def test_it_never_beats_a_deny_or_a_quorum(case: Case) -> None:
+def test_grant_overrides_neither_deny_nor_quorum(case: Case) -> None:
     grant(case, {"scope": "any"})
     strict = Case(case.store, policy=Policy([Rule("pay", verdict="deny", name="never")]))
     with pytest.raises(Denied):
@@ -162,7 +162,7 @@ def test_it_never_beats_a_deny_or_a_quorum(case: Case) -> None:
     assert strict.ran == two.ran == []
 
 
-def test_it_does_not_reach_where_whoever_gave_it_may_not_decide(case: Case) -> None:
+def test_grant_needs_an_author_who_may_decide(case: Case) -> None:
     grant(case, {"scope": "any"})
     for demand in ({"reviewers": ("boss",)}, {"assurance": "session"}):
         strict = Case(case.store, policy=Policy([Rule("pay", name="strict", **demand)]))
@@ -174,7 +174,7 @@ def test_it_does_not_reach_where_whoever_gave_it_may_not_decide(case: Case) -> N
     assert other.enter(lambda: other.paying()("bo"), "of another", requester="bo") == "paid bo 3"
 
 
-def test_a_group_and_its_assurance_stand_behind_it(case: Case) -> None:
+def test_grant_carries_group_and_assurance_of_its_author(case: Case) -> None:
     rule = Rule("pay", reviewers=("group:finance",), assurance="token")
     strict = Case(case.store, policy=Policy([rule]))
     request = strict.paused(lambda: strict.paying()("bo"))
@@ -188,7 +188,7 @@ def test_a_group_and_its_assurance_stand_behind_it(case: Case) -> None:
     assert grant_scope(given) == {}
 
 
-def test_it_is_worth_as_much_as_we_were_sure_of_who_gave_it(case: Case) -> None:
+def test_grant_has_the_assurance_of_its_author(case: Case) -> None:
     """Given with a token where nothing was asked of people: enough for a rule that wants one."""
     wanted = {name: Policy([Rule("pay", assurance=name)]) for name in ("token", "session")}
     grant(case, {"scope": "any"})  # by code, which anybody could be
@@ -200,7 +200,7 @@ def test_it_is_worth_as_much_as_we_were_sure_of_who_gave_it(case: Case) -> None:
     assert [grant_scope(given) for given in case.inbox.grants_sync()] == [{}, {}]
 
 
-def test_it_goes_only_with_an_approval_that_one_person_may_give(case: Case) -> None:
+def test_grant_requires_a_single_approval(case: Case) -> None:
     request = case.paused(lambda: case.paying()("bo"))
     for decision in (request.reject(), request.respond("x"), request.edit({"amount": 2})):
         with pytest.raises(InvalidDecision, match="a grant needs the approval"):
@@ -235,7 +235,7 @@ def test_it_goes_only_with_an_approval_that_one_person_may_give(case: Case) -> N
         [],
     ],
 )
-def test_a_grant_that_makes_no_sense_is_refused(case: Case, wanted: Any) -> None:
+def test_malformed_grant_is_refused(case: Case, wanted: Any) -> None:
     request = case.paused(lambda: case.paying()("bo"))
     with pytest.raises(InvalidDecision, match="grant"):
         case.decide(request.approve(), grant=wanted)

@@ -255,7 +255,7 @@ async def test_once_call_is_not_paused(way: str) -> None:
     assert (await world.inbox.pending()).items == ()
 
 
-async def test_earlier_context_is_no_way_out() -> None:
+async def test_call_in_earlier_context_is_refused() -> None:
     """A context from before the run is known to be outside; the OS thread is not."""
     world = World()
     errors: list[BaseException] = []
@@ -286,7 +286,7 @@ async def test_allowed_inner_call_is_recorded(effect: str) -> None:
     assert {(call.tool, call.status) for call in calls} == {("delegate", "done"), ("pay", "done")}
 
 
-def test_ended_run_is_inherited_by_nobody() -> None:
+def test_os_thread_does_not_inherit_an_ended_run() -> None:
     """An OS thread that outlives its run calls nothing of the run, and starts work without it."""
     world = World()
     ended = threading.Event()
@@ -311,7 +311,7 @@ def test_ended_run_is_inherited_by_nobody() -> None:
     assert world.paid == [7]
 
 
-async def test_call_that_ended_takes_no_more_calls() -> None:
+async def test_ended_call_accepts_no_inner_calls() -> None:
     """An OS thread of one call cannot use the run while the next call is made."""
     world = World()
     ended = threading.Event()
@@ -436,7 +436,7 @@ def test_process_outside_of_runs_starts() -> None:
     assert process.exitcode == 0
 
 
-def test_same_call_in_its_own_body_asks() -> None:
+def test_equal_call_inside_a_body_asks() -> None:
     """A call that has passed the gate does not open it for equal calls that its body makes."""
     world = World()
     nested: list[Any] = []
@@ -450,7 +450,7 @@ def test_same_call_in_its_own_body_asks() -> None:
 
 
 @pytest.mark.parametrize("first", ["sayso", "opentelemetry"])
-def test_run_follows_beside_opentelemetry(first: str, tmp_path: Any) -> None:
+def test_run_follows_threads_with_opentelemetry(first: str, tmp_path: Any) -> None:
     """OpenTelemetry's instrumentation of OS threads is loaded before or after ours."""
     code = f"""
 import sys

@@ -59,7 +59,7 @@ def echo(case: Case) -> Any:
     ],
     ids=lambda value: f"{type(value).__name__} of {len(str(value))}",
 )
-def test_arguments_are_shown_whole_and_run_as_shown(case: Case, echo: Any, value: Any) -> None:
+def test_arguments_are_shown_in_full_and_run_unchanged(case: Case, echo: Any, value: Any) -> None:
     request = case.paused(lambda: echo(value))
     assert case.inbox.get_sync(request.id).args == {"value": value}
     assert not text.visible("\n".join(text.lines(dict(request.args)))).hidden
@@ -85,9 +85,7 @@ def test_arguments_are_shown_whole_and_run_as_shown(case: Case, echo: Any, value
     ],
     ids=lambda value: f"{type(value).__name__}"[:20],
 )
-def test_what_cannot_be_shown_whole_is_refused(
-    case: Case, echo: Any, value: Any, limit: str
-) -> None:
+def test_oversized_arguments_are_refused(case: Case, echo: Any, value: Any, limit: str) -> None:
     with pytest.raises(InvalidCall) as caught:
         case.enter(lambda: echo(value))
     assert limit in str(caught.value)
@@ -95,7 +93,7 @@ def test_what_cannot_be_shown_whole_is_refused(
     assert case.ran == []
 
 
-def test_what_json_bends_is_asked_about_as_it_will_run(case: Case, echo: Any) -> None:
+def test_arguments_are_shown_as_json_stores_them(case: Case, echo: Any) -> None:
     for number, (value, stored) in enumerate([((1, 2), [1, 2]), ({1: 2}, {"1": 2})]):
         request = case.approved(lambda v=value: echo(v), f"run {number}")
         assert request.args == {"value": stored}
@@ -123,7 +121,7 @@ def test_arguments_of_the_wrong_type_are_refused_by_name(case: Case) -> None:
 # -- every other field
 
 
-def test_hostile_text_in_every_field_is_kept_as_it_is(case: Case) -> None:
+def test_hostile_text_is_stored_unchanged(case: Case) -> None:
     name = HOSTILE[:200]
     agent = Case(case.store, agent=name)
     options = (Option(HOSTILE + "1", HOSTILE + "2", HOSTILE), Option("two", HOSTILE))
@@ -142,7 +140,7 @@ def test_hostile_text_in_every_field_is_kept_as_it_is(case: Case) -> None:
     assert agent.enter(lambda: agent.gate.ask_sync(question, key=name), name) == HOSTILE
 
 
-def test_hostile_words_of_people_are_kept_as_they_are(case: Case) -> None:
+def test_hostile_text_of_reviewers_is_stored_unchanged(case: Case) -> None:
     request = case.paused(lambda: case.gate.confirm_sync(HOSTILE, {HOSTILE: [HOSTILE]}))
     assert request.args == {"text": HOSTILE, "details": {HOSTILE: [HOSTILE]}}
     with pytest.raises(InvalidDecision, match="remove it"):
@@ -168,9 +166,7 @@ FIELDS = (*NEEDED, "note", "description", "key")
     ],
     ids=lambda value: str(value)[:12],
 )
-def test_text_that_cannot_be_kept_is_refused_and_harms_nothing(
-    case: Case, field: str, bad: Any
-) -> None:
+def test_unstorable_text_is_refused_without_effect(case: Case, field: str, bad: Any) -> None:
     with pytest.raises((SaysoError, TypeError)) as caught:
         _ask_with(case, field, bad)
     assert len(str(caught.value)) < 1_000
@@ -197,7 +193,7 @@ def _ask_with(case: Case, field: str, bad: Any) -> None:
         case.enter(lambda: ask("Which?", **{field: bad}))
 
 
-def test_a_guard_refuses_such_text_too(case: Case) -> None:
+def test_guard_refuses_unstorable_text(case: Case) -> None:
     for field in ("note", "description"):
         for bad in (HALF, LONG):
             with pytest.raises((SaysoError, TypeError)):
@@ -208,7 +204,7 @@ def test_a_guard_refuses_such_text_too(case: Case) -> None:
     assert case.store.events() == []
 
 
-def test_hostile_text_of_a_rule_harms_nothing(case: Case) -> None:
+def test_hostile_rule_description_does_not_break_requests(case: Case) -> None:
     for described in (lambda call: HALF, lambda call: LONG, lambda call: 5):
         ruled = Case(case.store, policy=Policy([Rule("pay", description=described)]))
         try:
@@ -241,7 +237,7 @@ def test_async_preview_is_awaited(case: Case) -> None:
     ],
     ids=lambda value: str(value)[:12],
 )
-def test_a_preview_is_shown_or_says_why_not(case: Case, shown: Any, says: Any) -> None:
+def test_failed_preview_states_its_reason(case: Case, shown: Any, says: Any) -> None:
     def preview(to: str, amount: int) -> Any:
         if isinstance(shown, Exception):
             raise shown
@@ -286,7 +282,7 @@ def test_a_store_is_a_url_or_a_store(store: Any) -> None:
         Gate(store)
 
 
-def test_what_yields_cannot_be_guarded(case: Case) -> None:
+def test_generators_cannot_be_guarded(case: Case) -> None:
     def numbers() -> Any:
         yield 1
 

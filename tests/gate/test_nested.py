@@ -14,7 +14,7 @@ from sayso.stores import open_store
 from sayso.testing import FakeClock
 
 
-def test_a_function_that_asks_starts_again_at_its_top(case: Case) -> None:
+def test_asking_function_restarts_from_the_top(case: Case) -> None:
     @case.gate.guard(needs_approval=False)
     def order() -> str:
         case.ran.append("top")
@@ -34,7 +34,7 @@ def test_a_function_that_asks_starts_again_at_its_top(case: Case) -> None:
     assert case.types().count("in_doubt") == 0
 
 
-def test_what_is_said_of_bodies_that_ask_is_so(case: Case) -> None:
+def test_security_page_describes_asking_bodies(case: Case) -> None:
     """SECURITY.md, "Once": each of its sentences, in a call that a person has approved."""
     page = Path(__file__).parents[2] / "SECURITY.md"
     words = " ".join(page.read_text("utf-8").split())
@@ -64,7 +64,7 @@ def test_what_is_said_of_bodies_that_ask_is_so(case: Case) -> None:
     assert "in_doubt" not in case.types()
 
 
-def test_a_body_that_waits_goes_on_where_it_is(case: Case) -> None:
+def test_waiting_body_continues_in_place(case: Case) -> None:
     @case.gate.guard(needs_approval=False)
     def order() -> str:
         case.ran.append("above")
@@ -78,7 +78,7 @@ def test_a_body_that_waits_goes_on_where_it_is(case: Case) -> None:
     assert (got, case.ran) == (["large"], ["above"])
 
 
-def test_a_function_that_asks_without_a_run_belongs_to_its_own(case: Case) -> None:
+def test_asking_function_without_a_run_gets_one(case: Case) -> None:
     @case.gate.guard(needs_approval=False)
     def order() -> Any:
         return case.gate.ask_sync("Which size?")
@@ -89,9 +89,7 @@ def test_a_function_that_asks_without_a_run_belongs_to_its_own(case: Case) -> No
     assert case.enter(order, caught.value.run) == "large"
 
 
-def test_who_takes_days_to_answer_is_not_asked_about_what_needs_nobody(
-    timed: Case, clock: FakeClock
-) -> None:
+def test_late_answers_cause_no_extra_requests(timed: Case, clock: FakeClock) -> None:
     gate = timed.gate
 
     @gate.guard(needs_approval=False)
@@ -109,7 +107,7 @@ def test_who_takes_days_to_answer_is_not_asked_about_what_needs_nobody(
     assert timed.enter(ship) == "5 kg by bike"
 
 
-async def test_an_async_function_that_asks(case: Case) -> None:
+async def test_async_function_may_ask(case: Case) -> None:
     @case.gate.guard(needs_approval=False)
     async def order() -> str:
         case.ran.append("top")
@@ -126,7 +124,7 @@ async def test_an_async_function_that_asks(case: Case) -> None:
     assert case.ran == ["top", "top", "top"]
 
 
-def test_a_guarded_function_inside_another(case: Case) -> None:
+def test_guarded_function_may_call_another(case: Case) -> None:
     pay = case.paying()
 
     @case.gate.guard(needs_approval=False)
@@ -138,7 +136,7 @@ def test_a_guarded_function_inside_another(case: Case) -> None:
     assert case.ran == [("bo", 3)]
 
 
-def test_an_answer_may_come_while_the_function_waits(case: Case) -> None:
+def test_answer_arrives_while_the_function_waits(case: Case) -> None:
     @case.gate.guard(needs_approval=False)
     def order() -> Any:
         case.ran.append("top")
@@ -179,7 +177,7 @@ async def test_once_takes_coroutines(case: Case) -> None:
     assert case.ran == ["step"]
 
 
-async def test_once_given_the_call_instead_of_the_function_leaves_the_step_open(case: Case) -> None:
+async def test_once_refuses_a_call_instead_of_a_function(case: Case) -> None:
     async def step() -> str:
         case.ran.append("step")
         return "done"
@@ -206,7 +204,7 @@ def test_once_in_doubt_asks(case: Case) -> None:
     assert case.ran == ["step"]
 
 
-def test_a_guarded_function_inside_one_of_another_gate_belongs_to_its_run(case: Case) -> None:
+def test_inner_call_of_another_gate_joins_the_run(case: Case) -> None:
     other = Case(case.store, agent="other")
 
     @case.gate.guard(needs_approval=False)
@@ -220,7 +218,7 @@ def test_a_guarded_function_inside_one_of_another_gate_belongs_to_its_run(case: 
     assert other.ran == [("bo", 3)]
 
 
-def test_a_gate_on_another_store_has_runs_of_its_own(case: Case) -> None:
+def test_gate_on_another_store_starts_its_own_run(case: Case) -> None:
     elsewhere = Case(open_store("memory://"))
     with case.gate.run(RUN), pytest.raises(Paused) as caught:
         elsewhere.paying()("bo")

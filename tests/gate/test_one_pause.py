@@ -45,7 +45,7 @@ def test_pauses_of_loop_are_joined() -> None:
     assert paid == ["bob", "ana", "eve"]
 
 
-def test_error_ends_loop_at_once() -> None:
+def test_error_ends_the_loop_at_once() -> None:
     store = MemoryStore()
     gate = Gate(store, agent="buyer", wait=0)
     inbox = Inbox(store)

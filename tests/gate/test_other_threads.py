@@ -64,7 +64,7 @@ def in_pool(body: Callable[[], Any]) -> Any:
 # -- inside a run
 
 
-def test_a_pool_inside_a_run_is_refused_and_pays_nothing(case: Case, pay: Any) -> None:
+def test_pool_inside_a_run_is_refused(case: Case, pay: Any) -> None:
     for _ in range(2):
         with pytest.raises(InvalidCall) as caught, case.gate.run(RUN), ThreadPoolExecutor() as pool:
             list(pool.map(pay, [1, 2]))
@@ -73,7 +73,7 @@ def test_a_pool_inside_a_run_is_refused_and_pays_nothing(case: Case, pay: Any) -
     assert (case.ran, case.store.events()) == ([], [])
 
 
-def test_carried_over_it_is_part_of_the_run_and_pays_once(case: Case, pay: Any) -> None:
+def test_carried_function_joins_the_run(case: Case, pay: Any) -> None:
     for _ in range(2):
         with case.gate.run(RUN), ThreadPoolExecutor() as pool:
             assert list(pool.map(case.gate.carry(pay), [1, 2])) == [1, 2]
@@ -110,7 +110,7 @@ def test_every_door_refuses(case: Case, pay: Any, there: Any, door: str) -> None
     assert [run.id for _, run in case.store.runs()] == [RUN]
 
 
-def test_the_ways_of_python_itself(case: Case, pay: Any) -> None:
+def test_copied_context_joins_the_run(case: Case, pay: Any) -> None:
     with case.gate.run(RUN):
         context = contextvars.copy_context()
         assert in_thread(lambda: context.run(pay, 1)) == 1
@@ -130,7 +130,7 @@ async def test_executors_of_an_event_loop(case: Case, pay: Any) -> None:
     assert len(case.store.calls_of(RUN)) == 2
 
 
-async def test_an_async_function_is_carried_too(case: Case) -> None:
+async def test_async_function_can_be_carried(case: Case) -> None:
     @case.gate.guard(needs_approval=False)
     async def pay(amount: int) -> int:
         return amount
@@ -144,7 +144,7 @@ async def test_an_async_function_is_carried_too(case: Case) -> None:
     assert len(case.store.calls_of(RUN)) == 2
 
 
-def test_a_pool_older_than_the_run_is_refused_too(case: Case, pay: Any) -> None:
+def test_pool_older_than_the_run_is_refused(case: Case, pay: Any) -> None:
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(pay, 1).result() == 1  # no run is open: it gets one of its own
         with pytest.raises(InvalidCall, match=r"gate\.carry"), case.gate.run(RUN):
@@ -153,7 +153,7 @@ def test_a_pool_older_than_the_run_is_refused_too(case: Case, pay: Any) -> None:
     assert case.ran == [1, 3]
 
 
-def test_a_thread_that_made_a_gate_is_no_better(case: Case, pay: Any) -> None:
+def test_gate_made_in_a_pool_thread_is_refused(case: Case, pay: Any) -> None:
     def job() -> int:
         return Gate(case.store, wait=0).guard(needs_approval=False)(_doubled)(1)
 
@@ -185,7 +185,7 @@ def test_a_pool_inside_a_body_is_refused(case: Case, pay: Any) -> None:
     assert sum("/" in key for key in keys) == 2  # they belong to the body that made them
 
 
-def test_many_threads_count_the_calls_of_one_run(case: Case, pay: Any) -> None:
+def test_calls_from_many_threads_have_distinct_keys(case: Case, pay: Any) -> None:
     for _ in range(2):
         with case.gate.run(RUN), ThreadPoolExecutor(16) as pool:
             assert list(pool.map(case.gate.carry(pay), [7] * 48)) == [7] * 48
@@ -245,7 +245,7 @@ async def test_a_pool_inside_a_tool(make_store: Callable[..., Store], carries: b
 # -- outside of the run
 
 
-def test_threads_with_runs_of_their_own_do_not_meet(case: Case, pay: Any) -> None:
+def test_threads_with_separate_runs_do_not_interfere(case: Case, pay: Any) -> None:
     barrier = threading.Barrier(8)
 
     def request(number: int) -> int:
@@ -258,7 +258,7 @@ def test_threads_with_runs_of_their_own_do_not_meet(case: Case, pay: Any) -> Non
     assert len(case.store.runs()) == 8
 
 
-def test_bare_calls_do_not_meet_where_no_run_is_open(case: Case) -> None:
+def test_calls_without_a_run_run_in_parallel(case: Case) -> None:
     barrier = threading.Barrier(8)
 
     @case.gate.guard(needs_approval=False)
@@ -286,7 +286,7 @@ def test_a_bare_call_of_the_main_thread_is_outside(case: Case, pay: Any) -> None
     assert case.store.calls_of(RUN) == []
 
 
-async def test_another_task_is_outside_also_in_a_thread(case: Case, pay: Any) -> None:
+async def test_thread_of_another_task_is_outside_the_run(case: Case, pay: Any) -> None:
     inside, done = asyncio.Event(), asyncio.Event()
 
     async def other() -> None:
@@ -304,7 +304,7 @@ async def test_another_task_is_outside_also_in_a_thread(case: Case, pay: Any) ->
     assert len(case.store.runs()) >= 2
 
 
-def test_another_store_is_outside(case: Case, pay: Any) -> None:
+def test_run_on_another_store_does_not_apply(case: Case, pay: Any) -> None:
     other = Case(open_store("memory://"))
     with other.gate.run(RUN):
         assert in_thread(lambda: pay(1)) == 1
@@ -313,13 +313,13 @@ def test_another_store_is_outside(case: Case, pay: Any) -> None:
         in_thread(lambda: pay(2))
 
 
-def test_a_run_that_was_left_is_not_open(case: Case, pay: Any) -> None:
+def test_run_left_by_an_error_is_closed(case: Case, pay: Any) -> None:
     with pytest.raises(ValueError, match="oops"), case.gate.run(RUN):
         raise ValueError("oops")
     assert in_thread(lambda: pay(1)) == 1
 
 
-def test_a_run_whose_code_was_dropped_is_not_open_for_ever(case: Case, pay: Any) -> None:
+def test_run_of_a_dropped_generator_is_closed(case: Case, pay: Any) -> None:
     def job() -> Any:
         with case.gate.run(RUN):
             yield
@@ -333,7 +333,7 @@ def test_a_run_whose_code_was_dropped_is_not_open_for_ever(case: Case, pay: Any)
     assert in_thread(lambda: pay(2)) == 2
 
 
-def test_there_is_nothing_to_carry_outside_of_a_run(case: Case, pay: Any) -> None:
+def test_carry_outside_a_run_is_refused(case: Case, pay: Any) -> None:
     with pytest.raises(InvalidCall, match="needs an open run"):
         case.gate.carry(pay)
 
@@ -400,7 +400,7 @@ def _spawned(url: str, run: str, paid: str) -> list[int]:
         return _child(gate, [1, 2], paid)
 
 
-def test_another_process_enters_the_run_by_its_name(tmp_path: Path) -> None:
+def test_spawned_process_enters_the_run_by_name(tmp_path: Path) -> None:
     url, paid = f"sqlite:///{tmp_path / 'sayso.db'}", str(tmp_path / "paid")
     spawn = multiprocessing.get_context("spawn")
     with Gate(url, wait=0) as gate, gate.run(RUN), ProcessPoolExecutor(1, spawn) as pool:
@@ -409,7 +409,7 @@ def test_another_process_enters_the_run_by_its_name(tmp_path: Path) -> None:
     assert len(Path(paid).read_text().splitlines()) == 2
 
 
-def test_of_two_entries_of_a_run_the_last_exit_finishes_it(tmp_path: Path) -> None:
+def test_last_exit_of_two_entries_finishes_the_run(tmp_path: Path) -> None:
     """Two threads work on one run, and the first to leave takes nothing away from the other."""
     gate = Gate(f"sqlite:///{tmp_path / 'a.db'}", wait=0)
     first_left, second_entered = threading.Event(), threading.Event()

@@ -35,7 +35,7 @@ async def test_an_async_step_inside_itself(case: Case, how: str) -> None:
                 await case.gate.once("k", step)
 
 
-def test_two_functions_that_call_each_other(case: Case) -> None:
+def test_mutual_recursion_on_one_key_conflicts(case: Case) -> None:
     @case.gate.guard(needs_approval=False, key=lambda args: "one")
     def ping() -> Any:
         with case.gate.run(RUN):
@@ -50,7 +50,7 @@ def test_two_functions_that_call_each_other(case: Case) -> None:
         case.enter(ping)
 
 
-def test_another_gate_on_the_run_that_runs_here(case: Case) -> None:
+def test_entering_the_running_run_from_another_gate_conflicts(case: Case) -> None:
     other = Gate(case.store, wait=0)
 
     @other.guard(needs_approval=False)
@@ -66,7 +66,7 @@ def test_another_gate_on_the_run_that_runs_here(case: Case) -> None:
         case.enter(outer)
 
 
-def test_what_runs_elsewhere_is_waited_for(case: Case) -> None:
+def test_second_caller_waits_for_the_running_step(case: Case) -> None:
     held: list[bool] = []
     got: list[Any] = []
 
@@ -87,7 +87,7 @@ def test_what_runs_elsewhere_is_waited_for(case: Case) -> None:
     assert (case.ran, got) == (["slow"], ["slow", "slow"])
 
 
-async def test_what_was_begun_inside_waits_like_anybody_when_the_call_is_over(case: Case) -> None:
+async def test_task_of_an_ended_step_gets_its_result(case: Case) -> None:
     tasks: list[asyncio.Task[Any]] = []
     ended = asyncio.Event()
 

@@ -36,7 +36,7 @@ def searching(case: Case, fails: int = 0, **options: Any) -> Callable[[str], str
 # -- reads that nobody is asked about
 
 
-def test_it_is_one_commit_and_a_row(case: Case) -> None:
+def test_allowed_read_is_one_commit(case: Case) -> None:
     search = searching(case)
     assert case.enter(lambda: search("tea")) == "found tea"
     assert case.types() == ["allowed", "read_recorded", "finished"]
@@ -60,14 +60,14 @@ def test_a_failure_is_raised_and_not_the_end(case: Case) -> None:
     assert len(case.store.calls_of(RUN)) == 1
 
 
-def test_the_same_read_again_is_another_one_after_a_result(case: Case) -> None:
+def test_repeated_read_after_a_result_runs_again(case: Case) -> None:
     search = searching(case)
     with case.gate.run(RUN):
         assert (search("tea"), search("tea")) == ("found tea", "found tea")
     assert len(case.ran) == 2
 
 
-def test_it_takes_no_lease(case: Case) -> None:
+def test_read_takes_no_lease(case: Case) -> None:
     @case.gate.guard(needs_approval=False, effect="read")
     def search(query: str) -> str:
         run = case.store.run(RUN)
@@ -78,7 +78,7 @@ def test_it_takes_no_lease(case: Case) -> None:
         assert (search("a"), search("b")) == ("a", "b")
 
 
-def test_it_leaves_no_row_where_only_what_is_asked_is_recorded(case: Case) -> None:
+def test_unrecorded_read_leaves_no_row(case: Case) -> None:
     search = searching(case, record="asked")
     assert case.enter(lambda: search("tea")) == "found tea"
     assert search("milk") == "found milk"
@@ -86,14 +86,14 @@ def test_it_leaves_no_row_where_only_what_is_asked_is_recorded(case: Case) -> No
     assert case.store.events() == []
 
 
-def test_what_people_were_asked_about_is_recorded_all_the_same(case: Case) -> None:
+def test_asked_read_is_recorded_despite_record_asked(case: Case) -> None:
     search = searching(case, needs_approval=True, record="asked")
     case.approved(lambda: search("tea"))
     assert case.enter(lambda: search("tea")) == "found tea"
     assert [call.status for call in case.store.calls_of(RUN)] == ["done"]
 
 
-def test_only_a_read_can_be_left_out_of_the_record(case: Case) -> None:
+def test_only_reads_may_be_unrecorded(case: Case) -> None:
     def pay(to: str) -> str:
         return to
 
@@ -102,7 +102,7 @@ def test_only_a_read_can_be_left_out_of_the_record(case: Case) -> None:
             made(effect="once", record="asked")(pay)
 
 
-def test_a_rule_says_what_the_code_does_not(case: Case) -> None:
+def test_rule_may_declare_a_read(case: Case) -> None:
     rules = [Rule("search", verdict="allow", effect="read", record="asked")]
     other = Case(case.store, policy=Policy(rules))
 
@@ -114,7 +114,7 @@ def test_a_rule_says_what_the_code_does_not(case: Case) -> None:
     assert case.store.calls_of(RUN) == []
 
 
-def test_a_read_that_is_killed_leaves_nothing_to_settle(case: Case) -> None:
+def test_interrupted_read_leaves_no_doubt(case: Case) -> None:
     search = searching(case)
     failing = [KeyboardInterrupt(), None]
 
@@ -131,7 +131,7 @@ def test_a_read_that_is_killed_leaves_nothing_to_settle(case: Case) -> None:
     assert case.enter(lambda: interrupted("tea")) == "found tea"
 
 
-def test_nothing_is_read_in_a_run_that_was_called_off(case: Case) -> None:
+def test_cancelled_run_refuses_reads(case: Case) -> None:
     search, pay = searching(case), case.paying()
     case.paused(lambda: pay("ana"))
     case.inbox.cancel_sync(RUN, by="ana")
@@ -170,7 +170,7 @@ async def test_several_tasks_read_at_once(case: Case) -> None:
 # -- reads that a person approved
 
 
-def test_one_approval_covers_the_retries_until_there_is_a_result(case: Case) -> None:
+def test_one_approval_covers_all_retries_of_a_read(case: Case) -> None:
     search = searching(case, fails=3, needs_approval=True)
     request = case.approved(lambda: search("tea"))
 
@@ -194,7 +194,7 @@ def test_one_approval_covers_the_retries_until_there_is_a_result(case: Case) -> 
     assert "in_doubt" not in case.types()
 
 
-def test_a_run_that_went_on_without_it_ends(case: Case) -> None:
+def test_run_without_the_failed_read_finishes(case: Case) -> None:
     search = searching(case, fails=1, needs_approval=True)
     request = case.approved(lambda: search("tea"))
     with case.gate.run(RUN), pytest.raises(Flaky):
@@ -207,7 +207,7 @@ def test_a_run_that_went_on_without_it_ends(case: Case) -> None:
     assert verify(case.store).ok
 
 
-def test_an_approved_read_that_is_interrupted_is_simply_read_again(case: Case) -> None:
+def test_interrupted_approved_read_runs_again(case: Case) -> None:
     failing = [KeyboardInterrupt(), None]
 
     @case.gate.guard(needs_approval=True, effect="read")
@@ -224,7 +224,7 @@ def test_an_approved_read_that_is_interrupted_is_simply_read_again(case: Case) -
     assert case.enter(lambda: search("tea")) == "tea"
 
 
-def test_an_approved_read_alone_ends_with_its_error(case: Case) -> None:
+def test_approved_read_outside_a_run_fails_with_its_error(case: Case) -> None:
     async def channel(request: sayso.Request) -> None:
         await case.inbox.decide(request.id, request.approve(), by="ana")
 
@@ -258,7 +258,7 @@ def test_an_approved_read_is_still_checked_again(case: Case) -> None:
     assert case.ran == ["a"]
 
 
-def test_a_rule_that_makes_it_more_than_a_read_asks_again(case: Case) -> None:
+def test_rule_that_forbids_reading_asks_again(case: Case) -> None:
     search = searching(case, fails=1, needs_approval=True)
     case.approved(lambda: search("tea"))
     with pytest.raises(Flaky):

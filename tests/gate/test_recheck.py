@@ -65,7 +65,7 @@ def test_the_surroundings_are_looked_at_after_the_waiting(case: Case, wait: floa
 
 
 @pytest.mark.parametrize("wait", [None, 30])
-def test_a_policy_that_turns_to_deny_stops_a_caller_that_waits(
+def test_policy_changed_to_deny_stops_a_waiting_caller(
     case: Case, tmp_path: Path, wait: float | None
 ) -> None:
     policy = tmp_path / "policy.toml"
@@ -80,7 +80,7 @@ def test_a_policy_that_turns_to_deny_stops_a_caller_that_waits(
     assert case.ran == []
 
 
-def test_another_agent_does_not_run_what_was_asked_for(case: Case) -> None:
+def test_other_agent_cannot_run_an_approved_call(case: Case) -> None:
     """The policy denies it to rogue; in the run of trusted, rogue gets no further."""
     rules = Policy([Rule("pay", verdict="deny", agent="rogue"), Rule("pay", verdict="ask")])
     trusted, rogue = Case(case.store, policy=rules), Case(case.store, policy=rules, agent="rogue")
@@ -92,7 +92,7 @@ def test_another_agent_does_not_run_what_was_asked_for(case: Case) -> None:
 
 
 @pytest.mark.parametrize("scope", ["exact", "any"])
-def test_a_grant_counts_only_in_the_surroundings_it_was_given_in(case: Case, scope: str) -> None:
+def test_grant_covers_only_its_surroundings(case: Case, scope: str) -> None:
     where = {"cluster": "staging"}
     pay = case.paying(binds=lambda: where)
     request = case.paused(lambda: pay("bo"))
@@ -104,7 +104,7 @@ def test_a_grant_counts_only_in_the_surroundings_it_was_given_in(case: Case, sco
     assert case.ran == [("bo", 3)] * 2
 
 
-def test_a_grant_given_without_surroundings_does_not_reach_any(case: Case) -> None:
+def test_grant_without_surroundings_covers_no_bound_call(case: Case) -> None:
     request = case.paused(lambda: case.paying()("bo"))
     case.decide(request.approve(), grant={"scope": "any"})
     bound = case.paying(binds=lambda: {"cluster": "PRODUCTION"})
@@ -132,7 +132,7 @@ def test_stricter_terms_in_the_code_reach_a_pending_request(
     assert case.pending().revision == 2, "asked again though nothing changed"
 
 
-def test_looser_terms_in_the_code_do_not_loosen_a_pending_request(case: Case) -> None:
+def test_looser_code_does_not_loosen_a_pending_request(case: Case) -> None:
     case.paused(lambda: case.paying(quorum=2)("bo"))
     request = case.paused(lambda: case.paying()("bo"))
     assert (request.quorum, request.revision) == (2, 1)
@@ -141,7 +141,7 @@ def test_looser_terms_in_the_code_do_not_loosen_a_pending_request(case: Case) ->
     assert case.ran == []
 
 
-def test_terms_of_a_question_are_compared_too(case: Case) -> None:
+def test_changed_terms_update_a_pending_question(case: Case) -> None:
     case.paused(lambda: case.gate.confirm_sync("Drop the table?"))
     case.paused(lambda: case.gate.confirm_sync("Drop the table?", reviewers=["zoe"]))
     with pytest.raises(Exception, match="it is for zoe"):
@@ -151,7 +151,7 @@ def test_terms_of_a_question_are_compared_too(case: Case) -> None:
     assert case.enter(asked) is True
 
 
-def test_a_rule_that_allowed_a_call_is_asked_again_before_its_start(case: Case) -> None:
+def test_stricter_rule_asks_before_a_resumed_start(case: Case) -> None:
     """A call that a rule let through, and that paused inside, meets a rule that asks by now."""
     open_, closed = Policy([Rule("order", verdict="allow")]), Policy([Rule("order", verdict="ask")])
     ran: list[str] = []
@@ -173,7 +173,7 @@ def test_a_rule_that_allowed_a_call_is_asked_again_before_its_start(case: Case) 
     assert (request.tool, ran) == ("order", [])
 
 
-def test_a_pause_is_raised_after_the_time_that_a_caller_gives(case: Case) -> None:
+def test_pause_is_raised_after_the_callers_wait(case: Case) -> None:
     with contextlib.suppress(Paused):
         case.enter(lambda: case.paying(wait=0.05)("bo"))
     assert case.pending().tool == "pay"

@@ -51,7 +51,7 @@ def test_two_people_have_to_agree(case: Case) -> None:
     assert case.enter(lambda: pay("bo")) == "paid bo 3"
 
 
-def test_one_no_is_enough(case: Case) -> None:
+def test_one_rejection_closes_a_quorum_request(case: Case) -> None:
     pay = case.paying(quorum=3)
     request = case.paused(lambda: pay("bo"))
     case.decide(request.approve(), ANA)
@@ -62,7 +62,7 @@ def test_one_no_is_enough(case: Case) -> None:
         case.enter(lambda: pay("bo"))
 
 
-def test_a_quorum_counts_only_people_who_proved_who_they_are(case: Case) -> None:
+def test_quorum_counts_only_authenticated_people(case: Case) -> None:
     request = case.paused(lambda: case.paying(quorum=2)("bo"))
     with pytest.raises(NotAllowed, match="needs a decision with assurance 'token' or better"):
         case.decide(request.approve(), "ana")
@@ -83,7 +83,7 @@ def test_tokens_make_a_quorum(case: Case) -> None:
     assert (decided.decision.by, decided.decision.assurance) == ("bea", "token")
 
 
-def test_a_token_that_was_revoked_or_ended_or_forged_counts_for_nobody(timed: Case) -> None:
+def test_revoked_ended_or_forged_token_cannot_decide(timed: Case) -> None:
     store = timed.store
     request = timed.paused(lambda: timed.paying()("bo"))
     revoked, row = create_token(store, "ana", by="ops")
@@ -120,7 +120,7 @@ def test_a_doubt_needs_the_quorum_of_the_call(case: Case) -> None:
 # -- edits
 
 
-def test_an_edit_runs_what_was_edited(case: Case) -> None:
+def test_edited_call_runs_the_new_arguments(case: Case) -> None:
     pay = case.paying()
     request = case.paused(lambda: pay("bo"))
     edited = case.decide(request.edit({"amount": 2}))
@@ -135,7 +135,7 @@ def test_an_edit_runs_what_was_edited(case: Case) -> None:
     assert case.ran == [("bo", 2)]
 
 
-def test_an_edit_voids_the_votes_before_it(case: Case) -> None:
+def test_edit_voids_earlier_votes(case: Case) -> None:
     pay = case.paying(quorum=2)
     request = case.paused(lambda: pay("bo"))
     case.decide(request.approve(), ANA)
@@ -153,7 +153,7 @@ NEVER = Rule("pay", where="amount > 1000", name="never", verdict="deny", descrip
 USUAL = Rule("pay", name="usual")
 
 
-def test_an_edit_that_meets_a_stricter_rule_is_asked_again(case: Case) -> None:
+def test_edit_under_a_stricter_rule_is_asked_again(case: Case) -> None:
     case = ruled(case, NEVER, LIMIT, USUAL)
     pay = case.paying()
     request = case.paused(lambda: pay("bo"))
@@ -168,7 +168,7 @@ def test_an_edit_that_meets_a_stricter_rule_is_asked_again(case: Case) -> None:
     assert case.enter(lambda: pay("bo")) == "paid bo 500"
 
 
-def test_an_edit_that_the_policy_forbids_is_not_run(case: Case) -> None:
+def test_edit_denied_by_policy_does_not_run(case: Case) -> None:
     case = ruled(case, NEVER, LIMIT, USUAL)
     pay = case.paying()
     case.decide(case.paused(lambda: pay("bo")).edit({"amount": 5000}))
@@ -178,7 +178,7 @@ def test_an_edit_that_the_policy_forbids_is_not_run(case: Case) -> None:
     assert case.ran == []
 
 
-def test_an_edit_to_what_is_allowed_still_counts_as_asked(case: Case) -> None:
+def test_edit_into_allowed_arguments_runs(case: Case) -> None:
     small = Rule("pay", where="amount < 2", name="small", verdict="allow")
     case = ruled(case, small, LIMIT, USUAL)
     pay = case.paying()
@@ -199,9 +199,7 @@ def test_an_edit_to_what_is_allowed_still_counts_as_asked(case: Case) -> None:
         ({"to": "\ud800"}, "args.to"),
     ],
 )
-def test_an_edit_that_does_not_fit_is_refused_by_its_field(
-    case: Case, args: dict[str, Any], path: str
-) -> None:
+def test_invalid_edit_is_refused_at_its_field(case: Case, args: dict[str, Any], path: str) -> None:
     request = case.paused(lambda: case.paying()("bo"))
     with pytest.raises(InvalidDecision) as caught:
         case.decide(request.edit(args))
@@ -218,7 +216,7 @@ def test_only_allowed_decisions_count(case: Case) -> None:
     assert case.decide(request.approve()).status == "approved"
 
 
-def test_a_response_takes_the_place_of_the_run(case: Case) -> None:
+def test_response_replaces_the_result(case: Case) -> None:
     request = case.paused(lambda: case.paying()("bo"))
     with pytest.raises(InvalidDecision, match="value"):
         case.decide(request.respond(5))
@@ -249,7 +247,7 @@ def test_a_group_may_come_from_the_store(case: Case) -> None:
         case.decide(second.approve(), BEA)
 
 
-def test_who_asked_may_not_decide_what_is_of_high_risk(case: Case) -> None:
+def test_requester_cannot_decide_high_risk_call(case: Case) -> None:
     risky = case.paying(risk=Risk("high", ("moves money",)))
     request = case.paused(lambda: risky("bo"), requester="ana")
     assert request.requester == "ana"
@@ -324,7 +322,7 @@ def test_hundreds_of_expired_requests_are_closed_at_once(timed: Case, clock: Fak
     assert len(timed.inbox.history_sync(status="expired", limit=500).items) == 130
 
 
-def test_an_approval_that_got_too_old_is_asked_again(timed: Case, clock: FakeClock) -> None:
+def test_expired_approval_is_asked_again(timed: Case, clock: FakeClock) -> None:
     pay = timed.paying(valid_for=60)
     first = timed.approved(lambda: pay("bo"))
     clock.advance(60)
@@ -361,7 +359,7 @@ def test_changed_surroundings_are_asked_again(case: Case) -> None:
     assert case.enter(lambda: pay("bo")) == "paid bo 3"
 
 
-def test_what_the_policy_denies_is_not_asked(case: Case) -> None:
+def test_denied_call_makes_no_request(case: Case) -> None:
     case = ruled(case, NEVER, USUAL)
     with pytest.raises(Denied, match=r"denied by policy:never: Too much\."):
         case.enter(lambda: case.paying()("bo", 5000))
@@ -396,7 +394,7 @@ def test_bare_guard_asks_under_any_policy(case: Case, policy: Policy | None) -> 
 
 @pytest.mark.parametrize("needs_approval", [True, False, None])
 @pytest.mark.parametrize("default", ["ask", "deny", "allow", None])
-def test_default_tightens_and_loosens_only_silence(
+def test_default_applies_only_without_a_declaration(
     case: Case, default: Any, needs_approval: bool | None
 ) -> None:
     ruled = Case(case.store, policy=Policy([UNRELATED], default=default))

@@ -71,7 +71,7 @@ UNKNOWN: dict[str, tuple[Callable[..., Any], str]] = {
 # -- a process dies in the middle
 
 
-def test_a_guard_that_is_called_again_learns_that_it_ran(url: str) -> None:
+def test_settled_call_returns_the_first_result(url: str) -> None:
     shop.kill_in_body(url)
     time.sleep(shop.LEASE)
     asked: list[tuple[str, str]] = []
@@ -96,7 +96,7 @@ def test_a_guard_that_is_called_again_learns_that_it_ran(url: str) -> None:
     gate.store.close()
 
 
-def test_that_it_did_not_run_is_shown_and_starts_nothing(url: str) -> None:
+def test_did_not_run_evidence_waits_for_a_decision(url: str) -> None:
     shop.kill_in_body(url)
     time.sleep(shop.LEASE)
     asked: list[str] = []
@@ -154,7 +154,7 @@ def test_no_answer_leaves_the_doubt_to_people(url: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("says", ["ran", "did_not_run", "unknown"])
-async def test_an_agent_that_is_resumed_asks(url: str, says: str) -> None:
+async def test_resumed_agent_settles_the_doubt(url: str, says: str) -> None:
     shop.kill_in_body(url, "agent")
     answers = {"ran": Ran("receipt 1"), "did_not_run": DidNotRun("none"), "unknown": None}
     agent = shop.agent(url, never, settle=lambda key: answers[says])
@@ -176,7 +176,7 @@ async def test_an_agent_that_is_resumed_asks(url: str, says: str) -> None:
 
 
 @pytest.mark.parametrize("says", ["ran", "did_not_run"])
-async def test_a_worker_asks_whoever_found_the_doubt(url: str, says: str) -> None:
+async def test_worker_settles_a_doubt_found_by_a_sweep(url: str, says: str) -> None:
     shop.kill_in_body(url, "agent")
     await asyncio.sleep(shop.LEASE)
     store = shop.opened(url)
@@ -227,7 +227,7 @@ def doubted(case: Case, clock: FakeClock, **options: Any) -> Callable[..., Any]:
 
 @pytest.mark.usefixtures("brief")
 @pytest.mark.parametrize("how", UNKNOWN)
-def test_whatever_is_no_answer_closes_nothing(timed: Case, clock: FakeClock, how: str) -> None:
+def test_invalid_settle_result_leaves_the_doubt(timed: Case, clock: FakeClock, how: str) -> None:
     settle, said = UNKNOWN[how]
     pay = doubted(timed, clock, settle=settle)
     request = timed.paused(lambda: pay("bo"))
@@ -238,9 +238,7 @@ def test_whatever_is_no_answer_closes_nothing(timed: Case, clock: FakeClock, how
     assert timed.ran == ["bo"]
 
 
-def test_it_is_asked_by_the_idempotency_key_where_there_is_no_other(
-    timed: Case, clock: FakeClock
-) -> None:
+def test_settle_receives_the_idempotency_key(timed: Case, clock: FakeClock) -> None:
     asked: list[Any] = []
 
     def settle(key: str, amount: int, **rest: Any) -> Ran:
@@ -253,9 +251,7 @@ def test_it_is_asked_by_the_idempotency_key_where_there_is_no_other(
     assert asked == [(call.id, 3, {"to": "bo"})]
 
 
-def test_nobody_is_asked_while_the_interrupted_process_may_be_at_it(
-    timed: Case, clock: FakeClock
-) -> None:
+def test_settle_waits_for_the_lease_to_end(timed: Case, clock: FakeClock) -> None:
     asked: list[str] = []
 
     @timed.gate.guard(needs_approval=False, settle=lambda key: asked.append(key))
@@ -279,7 +275,7 @@ def test_evidence_is_bounded_and_any_object_is_text(timed: Case, clock: FakeCloc
     assert request.evidence.text.startswith("?\ufffdxxx")
 
 
-def test_it_can_only_look(timed: Case, clock: FakeClock) -> None:
+def test_settle_function_cannot_call_or_ask(timed: Case, clock: FakeClock) -> None:
     wrong: list[str] = []
 
     def settle(key: str) -> Ran:
@@ -298,7 +294,7 @@ def test_it_can_only_look(timed: Case, clock: FakeClock) -> None:
     assert timed.ran == ["bo"]
 
 
-def test_a_person_who_decides_meanwhile_wins(timed: Case, clock: FakeClock) -> None:
+def test_decision_during_settlement_wins(timed: Case, clock: FakeClock) -> None:
     def settle(key: str) -> Ran:
         (request,) = timed.inbox.pending_sync().items
         timed.decide(request.reject("leave it"))
@@ -310,7 +306,7 @@ def test_a_person_who_decides_meanwhile_wins(timed: Case, clock: FakeClock) -> N
     assert "settled" not in timed.types()
 
 
-def test_a_person_who_decides_afterwards_is_told(timed: Case, clock: FakeClock) -> None:
+def test_decision_after_settlement_is_refused(timed: Case, clock: FakeClock) -> None:
     pay = doubted(timed, clock, settle=lambda key: Ran("receipt 1"))
     (call,) = timed.store.calls_of(RUN)
     request = timed.inbox.get_sync(call.id)
@@ -320,7 +316,7 @@ def test_a_person_who_decides_afterwards_is_told(timed: Case, clock: FakeClock) 
     assert timed.ran == ["bo"]
 
 
-def test_two_that_ask_at_once_record_once(timed: Case, clock: FakeClock) -> None:
+def test_concurrent_settlements_record_once(timed: Case, clock: FakeClock) -> None:
     both = threading.Barrier(2)
 
     def settle(key: str) -> Ran:
@@ -342,9 +338,7 @@ def test_two_that_ask_at_once_record_once(timed: Case, clock: FakeClock) -> None
     assert timed.types().count("settled") == timed.types().count("recorded") == 1
 
 
-def test_given_up_as_it_did_not_run_another_may_have_its_effect(
-    timed: Case, clock: FakeClock
-) -> None:
+def test_rejected_unexecuted_call_frees_its_key(timed: Case, clock: FakeClock) -> None:
     pay = doubted(timed, clock, settle=lambda key: DidNotRun("none"), effect_key="pay:{to}")
     with pytest.raises(sayso.DuplicateEffect):
         timed.enter(lambda: pay("bo"), run="order-18")
@@ -378,7 +372,7 @@ def test_a_settle_function_may_be_added_after_the_crash(timed: Case, clock: Fake
         (lambda key, order: None, "order is not an argument of the function, which has to, amount"),
     ],
 )
-def test_what_could_not_be_called_is_refused_at_once(case: Case, settle: Any, said: str) -> None:
+def test_unusable_settle_function_is_refused(case: Case, settle: Any, said: str) -> None:
     def pay(to: str, amount: int = 3) -> None: ...
 
     with pytest.raises(TypeError, match=said):
@@ -394,7 +388,7 @@ def test_a_read_is_never_in_doubt(case: Case) -> None:
         case.gate.guard(effect="read", settle=lambda key: None)(look)
 
 
-def test_a_remote_gate_says_that_it_cannot() -> None:
+def test_remote_gate_refuses_settle() -> None:
     gate = RemoteGate("http://localhost:1", token="x")
     with pytest.raises(TypeError, match="settle: only for a gate with its own store"):
         gate.guard(settle=lambda key: None)  # type: ignore[call-overload]

@@ -100,14 +100,14 @@ def redigest(case: Case, thief: Thief) -> str:
 # -- what nobody approved
 
 
-def test_asked_is_not_ready_because_the_row_says_so(case: Case, thief: Thief) -> None:
+def test_forged_ready_status_is_refused(case: Case, thief: Thief) -> None:
     case.paused(lambda: case.paying()("bo"))
     thief.make_ready()
     refused(case)
 
 
 @pytest.mark.parametrize("signature", ["", "0.0", "borrowed"])
-def test_a_decision_that_was_made_up(case: Case, thief: Thief, signature: str) -> None:
+def test_forged_decision_is_refused(case: Case, thief: Thief, signature: str) -> None:
     request = case.paused(lambda: case.paying()("bo"))
     if signature == "borrowed":
         other = Case(case.store)
@@ -155,7 +155,7 @@ def test_a_no_is_not_a_yes(case: Case, thief: Thief) -> None:
     ],
     ids=lambda columns: " ".join(columns),
 )
-def test_a_column_that_was_changed_after_the_approval(
+def test_column_changed_after_approval_is_refused(
     case: Case, thief: Thief, columns: dict[str, Any]
 ) -> None:
     case.approved(lambda: case.paying()("bo"))
@@ -169,7 +169,7 @@ def test_a_column_that_was_changed_after_the_approval(
 
 
 @pytest.mark.parametrize("depth", ["hash", "digest", "decision"])
-def test_arguments_with_everything_recomputed_that_needs_no_key(
+def test_changed_arguments_with_recomputed_digest_are_refused(
     case: Case, thief: Thief, depth: str
 ) -> None:
     case.approved(lambda: case.paying()("bo"))
@@ -183,13 +183,13 @@ def test_arguments_with_everything_recomputed_that_needs_no_key(
 
 
 @pytest.mark.parametrize("change", [(0, "edit"), (1, "bea"), (2, 5), (6, "x"), (6, None)], ids=str)
-def test_a_decision_that_was_changed(case: Case, thief: Thief, change: tuple[int, Any]) -> None:
+def test_changed_decision_is_refused(case: Case, thief: Thief, change: tuple[int, Any]) -> None:
     case.approved(lambda: case.paying()("bo"))
     thief.decide(change)
     refused(case)
 
 
-def test_an_approval_of_another_call(case: Case, thief: Thief) -> None:
+def test_approval_copied_from_another_call_is_refused(case: Case, thief: Thief) -> None:
     case.approved(lambda: case.paying()("bo"))
     other = case.approved(lambda: case.paying()("cy"), "other")
     found = thief.sql("SELECT decision FROM call WHERE id = ?", other.id)
@@ -220,7 +220,7 @@ def as_decision(vote_made: Vote) -> str:
 
 
 @pytest.mark.parametrize("trick", ["plain", "quorum of one", "vote twice", "vote of another"])
-def test_one_vote_is_not_two(case: Case, thief: Thief, trick: str) -> None:
+def test_duplicated_vote_fills_no_quorum(case: Case, thief: Thief, trick: str) -> None:
     request = voted_once(case)
     thief.make_ready()
     mine = stored_vote(case, request)
@@ -239,7 +239,7 @@ def test_one_vote_is_not_two(case: Case, thief: Thief, trick: str) -> None:
 # -- standing yeses
 
 
-def test_a_grant_that_was_made_up_asks(case: Case, thief: Thief) -> None:
+def test_forged_grant_covers_no_call(case: Case, thief: Thief) -> None:
     request = case.paused(lambda: case.paying()("bo"))
     tool = thief.get("tool_digest")
     columns = "id, agent, tool, tool_digest, scope, given_by, created"
@@ -255,7 +255,7 @@ def test_a_grant_that_was_made_up_asks(case: Case, thief: Thief) -> None:
 @pytest.mark.parametrize(
     "change", ["ends = NULL", "scope = '{}'", "revoked = NULL", "agent = 'bot'"]
 )
-def test_a_grant_that_was_widened_asks(case: Case, thief: Thief, change: str) -> None:
+def test_widened_grant_covers_no_call(case: Case, thief: Thief, change: str) -> None:
     giver = Case(case.store, agent="other" if change.startswith("agent") else "bot")
     request = giver.paused(lambda: giver.paying()("bo"), "first")
     giver.decide(request.approve(), grant={"scope": "exact", "uses": 1})
@@ -268,7 +268,7 @@ def test_a_grant_that_was_widened_asks(case: Case, thief: Thief, change: str) ->
 
 
 @pytest.mark.parametrize("thief", ["no key"], indirect=True)
-def test_a_grant_whose_uses_were_refilled_asks(case: Case, thief: Thief) -> None:
+def test_refilled_grant_covers_no_call(case: Case, thief: Thief) -> None:
     """Workers spend uses, so that the row key alone covers how many are left."""
     request = case.paused(lambda: case.paying()("bo"), "first")
     case.decide(request.approve(), grant={"scope": "exact", "uses": 1})
@@ -281,7 +281,7 @@ def test_a_grant_whose_uses_were_refilled_asks(case: Case, thief: Thief) -> None
 # -- while it starts
 
 
-def test_a_row_that_is_changed_between_the_look_and_the_start(
+def test_row_changed_before_the_start_is_refused(
     case: Case, thief: Thief, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case.approved(lambda: case.paying()("bo"))
@@ -296,7 +296,7 @@ def test_a_row_that_is_changed_between_the_look_and_the_start(
     refused(case)
 
 
-def test_what_has_run_and_is_set_back_is_named_by_the_audit(case: Case, thief: Thief) -> None:
+def test_audit_reports_a_reset_status(case: Case, thief: Thief) -> None:
     case.approved(lambda: case.paying()("bo"))
     assert case.enter(lambda: case.paying()("bo")) == "paid bo 3"
     thief.make_ready()

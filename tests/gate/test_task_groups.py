@@ -31,7 +31,7 @@ async def failing() -> None:
     raise ValueError("broken")
 
 
-async def test_a_tool_that_asks_in_a_group(store: MemoryStore) -> None:
+async def test_tool_may_ask_in_a_task_group(store: MemoryStore) -> None:
     @sayso.tool
     async def order(ctx: sayso.Context) -> list[str]:
         return await both(ctx.ask("Size?"), ctx.ask("Topping?"))
@@ -46,7 +46,7 @@ async def test_a_tool_that_asks_in_a_group(store: MemoryStore) -> None:
     assert "in_doubt" not in [event.type for event in agent.store.chain("t")]
 
 
-async def test_a_guarded_function_that_asks_in_a_group(store: MemoryStore) -> None:
+async def test_guarded_function_may_ask_in_a_task_group(store: MemoryStore) -> None:
     gate, inbox = Gate(store, wait=0), Inbox(store)
 
     @gate.guard(needs_approval=False)
@@ -68,7 +68,7 @@ async def test_a_guarded_function_that_asks_in_a_group(store: MemoryStore) -> No
     assert await enter() == ["x", "x"]
 
 
-async def test_an_error_beside_a_pause_is_an_error(store: MemoryStore) -> None:
+async def test_error_in_a_task_group_outranks_a_pause(store: MemoryStore) -> None:
     gate = Gate(store, wait=0)
 
     @gate.guard(needs_approval=False)

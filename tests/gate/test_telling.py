@@ -17,7 +17,7 @@ from sayso.testing import ScriptedModel, call, say
 _QUESTION = {"question": "Which size?", "options": None, "free_text": True}
 
 
-async def test_a_channel_may_use_what_lives_on_the_loop_that_asks(case: Case) -> None:
+async def test_channel_runs_on_the_asking_loop(case: Case) -> None:
     answered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def page(request: Request) -> None:
@@ -29,7 +29,7 @@ async def test_a_channel_may_use_what_lives_on_the_loop_that_asks(case: Case) ->
         assert await asyncio.wait_for(gate.ask("Which size?"), 60) == "large"
 
 
-async def test_a_queue_of_the_application_wakes_who_waits_for_it(case: Case) -> None:
+async def test_application_queue_works_as_channel(case: Case) -> None:
     asked: asyncio.Queue[Request] = asyncio.Queue()
     model = ScriptedModel([call("ask_user_question", _QUESTION), say("Done.")])
     agent = Agent("pizza", model=model, tools=[ask_user], store=case.store, channels=[asked.put])
@@ -40,7 +40,7 @@ async def test_a_queue_of_the_application_wakes_who_waits_for_it(case: Case) -> 
     assert (result.status, request.thread) == ("paused", "t")
 
 
-def test_sync_code_has_a_thread_and_a_loop_for_each(case: Case) -> None:
+def test_sync_gate_runs_each_channel_in_a_thread(case: Case) -> None:
     heard: list[str] = []
 
     async def first(request: Request) -> None:
@@ -61,7 +61,7 @@ def test_sync_code_has_a_thread_and_a_loop_for_each(case: Case) -> None:
     assert here not in heard
 
 
-async def test_who_waits_is_not_held_up_and_a_failure_is_told(
+async def test_slow_channel_delays_no_caller_and_logs_its_error(
     case: Case, caplog: pytest.LogCaptureFixture
 ) -> None:
     let_go = asyncio.Event()
@@ -86,7 +86,7 @@ async def test_who_waits_is_not_held_up_and_a_failure_is_told(
     await until_async(lambda: "no line to the chat" in caplog.text)
 
 
-def test_what_a_loop_ends_in_the_middle_is_told(
+def test_channel_cut_off_by_its_loop_is_logged(
     case: Case, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -105,7 +105,7 @@ def test_what_a_loop_ends_in_the_middle_is_told(
     assert "the event loop ended before a channel was done" in caplog.text
 
 
-def test_in_a_terminal_one_line_says_how_to_decide(
+def test_terminal_shows_how_to_decide(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sayso.gate.gate._in_terminal", lambda: True)

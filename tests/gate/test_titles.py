@@ -51,23 +51,23 @@ def titled(store: Store, title: Any, *args: Any) -> str:
     return paused(lambda: refunding(store, title=title)(*args)).title
 
 
-def test_a_title_is_made_of_the_arguments(store: MemoryStore) -> None:
+def test_title_template_uses_the_arguments(store: MemoryStore) -> None:
     request = paused(lambda: refunding(store, title=TEMPLATE)("A-1", 20))
     assert request.title == "Refund 20 euros to order A-1"
     assert Inbox(store).get_sync(request.id).title == request.title
     assert request_json(request)["title"] == request.title
 
 
-def test_without_a_title_there_is_none(store: MemoryStore) -> None:
+def test_title_is_empty_by_default(store: MemoryStore) -> None:
     assert paused(lambda: refunding(store)("A-1", 20)).title == ""
 
 
-def test_a_function_of_the_arguments_makes_one_too(store: MemoryStore) -> None:
+def test_title_function_uses_the_arguments(store: MemoryStore) -> None:
     title = lambda args: f"{args['order']}: {args['euros']} euros"  # noqa: E731
     assert titled(store, title, "A-1", 20) == "A-1: 20 euros"
 
 
-def test_the_digest_covers_it(store: MemoryStore) -> None:
+def test_digest_covers_the_title(store: MemoryStore) -> None:
     request = paused(lambda: refunding(store, title=lambda args: "small")("A-1", 20))
     row = store.call(request.id)
     assert row is not None
@@ -77,7 +77,7 @@ def test_the_digest_covers_it(store: MemoryStore) -> None:
         refunding(store)("A-1", 20)
 
 
-def test_another_template_is_another_tool(store: MemoryStore) -> None:
+def test_changed_title_template_asks_again(store: MemoryStore) -> None:
     request = paused(lambda: refunding(store, title=TEMPLATE)("A-1", 20))
     Inbox(store).decide_sync(request.id, request.approve(), by="ana")
     again = paused(lambda: refunding(store, title="Send {euros} euros")("A-1", 20))
@@ -100,13 +100,13 @@ def test_another_template_is_another_tool(store: MemoryStore) -> None:
         *("{unknown}", "{", "}", "{order", "x" * 400),
     ],
 )
-def test_a_template_names_arguments_and_nothing_else(store: MemoryStore, template: str) -> None:
+def test_title_template_with_unknown_name_is_refused(store: MemoryStore, template: str) -> None:
     with pytest.raises(InvalidCall, match="title"):
         refunding(store, title=template)
 
 
 @pytest.mark.parametrize("title", [7, ["x"], b"x"])
-def test_what_is_no_title_is_refused(store: MemoryStore, title: Any) -> None:
+def test_title_of_wrong_type_is_refused(store: MemoryStore, title: Any) -> None:
     with pytest.raises(TypeError, match="title"):
         refunding(store, title=title)
 
@@ -129,7 +129,7 @@ def test_a_coroutine_function_is_refused(store: MemoryStore) -> None:
         ("a\x1b[2Jb", "to a⟨U+001B⟩[2Jb"),
     ],
 )
-def test_what_the_agent_wrote_stays_inert(store: MemoryStore, value: str, shown: str) -> None:
+def test_hostile_argument_is_inert_in_the_title(store: MemoryStore, value: str, shown: str) -> None:
     assert titled(store, "to {order}", value, 1) == shown
 
 
@@ -137,19 +137,19 @@ def test_braces_can_be_written(store: MemoryStore) -> None:
     assert titled(store, "{{{order}}}", "A-1", 1) == "{A-1}"
 
 
-def test_a_long_one_is_cut(store: MemoryStore) -> None:
+def test_long_title_is_cut(store: MemoryStore) -> None:
     title = titled(store, "to {order}", "x" * 1000, 1)
     assert len(title) == 300
     assert title.endswith("…")
 
 
-def test_a_secret_argument_is_not_in_it(store: MemoryStore) -> None:
+def test_title_masks_secret_arguments(store: MemoryStore) -> None:
     title = titled(store, "{order} with {password}", "A-1", 1, "hunter2hunter2")
     assert title == "A-1 with ••••"
 
 
 @pytest.mark.parametrize("title", [lambda args: args["nope"], lambda args: 7, lambda args: None])
-def test_a_function_that_fails_keeps_nobody_from_being_asked(
+def test_failing_title_function_does_not_block_the_request(
     store: MemoryStore, title: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -158,20 +158,20 @@ def test_a_function_that_fails_keeps_nobody_from_being_asked(
     assert "no title" in caplog.text
 
 
-def test_an_edit_makes_it_anew(store: MemoryStore) -> None:
+def test_edit_renews_the_title(store: MemoryStore) -> None:
     request = paused(lambda: refunding(store, title=TEMPLATE)("A-1", 20))
     edited = Inbox(store).decide_sync(request.id, request.edit({"euros": 5.5}), by="ana")
     assert edited.title == "Refund 5.5 euros to order A-1"
     assert refunding(store, title=TEMPLATE)("A-1", 20) == "refunded A-1"
 
 
-def test_an_edit_drops_what_only_the_code_can_make(store: MemoryStore) -> None:
+def test_edit_drops_a_title_made_by_code(store: MemoryStore) -> None:
     request = paused(lambda: refunding(store, title=lambda args: "20 euros")("A-1", 20))
     edited = Inbox(store).decide_sync(request.id, request.edit({"euros": 5.5}), by="ana")
     assert edited.title == ""
 
 
-def test_questions_and_confirmations_have_a_plain_one(store: MemoryStore) -> None:
+def test_questions_accept_a_plain_title(store: MemoryStore) -> None:
     gate = Gate(store, wait=0)
     with gate.run("r"):
         asked = paused(lambda: gate.ask_sync("Which?", title="A {question}"))
@@ -182,7 +182,7 @@ def test_questions_and_confirmations_have_a_plain_one(store: MemoryStore) -> Non
     assert (asked.title, confirmed.title) == ("A {question}", "Release 1.0")
 
 
-def test_a_tool_of_an_agent_has_one(tmp_path: Path) -> None:
+def test_agent_tool_accepts_a_title(tmp_path: Path) -> None:
     @sayso.tool(needs_approval=True, title="Refund {order}")
     def refund(order: str) -> str:
         return f"refunded {order}"
@@ -210,7 +210,7 @@ def test_a_tool_of_an_agent_has_one(tmp_path: Path) -> None:
         ("move", {"from": {"x": 1}, "to": None}, "Move"),
     ],
 )
-def test_without_a_title_one_is_made(tool: str, args: dict[str, Any], title: str) -> None:
+def test_missing_title_is_derived(tool: str, args: dict[str, Any], title: str) -> None:
     store = MemoryStore()
     call = World(store, FakeClock()).ask(tool, args=args)
     assert title_of(sayso.Inbox(store).get_sync(call.id)) == title

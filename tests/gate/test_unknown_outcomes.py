@@ -240,7 +240,7 @@ def test_cause_of_the_exception_counts(case: Case) -> None:
     check_in_doubt(bank, "PaymentError: no reply")
 
 
-def test_exception_that_the_caller_handles_does_not_count(case: Case) -> None:
+def test_exception_handled_by_the_caller_is_ignored(case: Case) -> None:
     bank = declared(case, ValueError("odd"))
     try:
         raise TimeoutError
@@ -252,7 +252,7 @@ def test_exception_that_the_caller_handles_does_not_count(case: Case) -> None:
 # -- callers
 
 
-def test_caller_who_waits_gets_the_persons_result(case: Case) -> None:
+def test_waiting_caller_receives_the_persons_result(case: Case) -> None:
     case.gate = sayso.Gate(case.store, wait=10, agent="bot", channels=[_settle_by(case)])
     bank = Bank(case, TimeoutError("no reply"), effect="once")
     assert bank.call() == "paid by hand"

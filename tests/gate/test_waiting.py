@@ -52,12 +52,12 @@ def test_waiting_for_a_while_then_raises(case: Case) -> None:
     assert 0.2 <= time.monotonic() - began < 5
 
 
-def test_waiting_for_a_while_is_enough_if_somebody_decides(case: Case) -> None:
+def test_wait_returns_when_a_person_decides(case: Case) -> None:
     answer_soon(case)
     assert case.enter(lambda: case.paying(wait=20)("bo")) == "paid bo 3"
 
 
-def test_waiting_as_long_as_it_takes(case: Case) -> None:
+def test_unlimited_wait_ends_with_the_decision(case: Case) -> None:
     answer_soon(case, lambda request: request.reject("too much"))
     with pytest.raises(Rejected, match="ana rejected it: too much"):
         case.enter(lambda: case.paying(wait=None)("bo"))
@@ -71,7 +71,7 @@ async def test_waiting_on_a_loop(case: Case) -> None:
 
 
 @pytest.mark.parametrize("wait", [-1, "soon", True])
-def test_a_wait_that_means_nothing_is_refused(case: Case, wait: Any) -> None:
+def test_invalid_wait_is_refused(case: Case, wait: Any) -> None:
     with pytest.raises(InvalidCall, match="wait="):
         case.gate.ask_sync("Which colour?", wait=wait)
     with pytest.raises(InvalidCall, match="wait="):
@@ -103,7 +103,7 @@ async def test_a_thousand_waiters_cost_no_thread_each(case: Case) -> None:
 # -- colours
 
 
-async def test_a_sync_function_on_a_loop_gives_advice(case: Case) -> None:
+async def test_sync_call_on_a_loop_is_refused_with_advice(case: Case) -> None:
     pay = case.paying()
     with pytest.raises(SaysoError, match=r"await asyncio\.to_thread\(pay, \.\.\.\)"):
         pay("bo")
@@ -138,7 +138,7 @@ async def test_async_functions_side_by_side(case: Case) -> None:
     assert sorted(case.ran) == ["bo", "cy", "di"]
 
 
-def test_a_sync_function_may_run_a_loop_of_its_own(case: Case) -> None:
+def test_sync_function_may_run_an_event_loop(case: Case) -> None:
     @case.gate.guard(needs_approval=False)
     def plan() -> list[str]:
         async def both() -> list[str]:
@@ -160,7 +160,7 @@ def test_a_sync_function_may_run_a_loop_of_its_own(case: Case) -> None:
 # -- Paused
 
 
-def test_paused_passes_where_exceptions_are_swallowed(case: Case) -> None:
+def test_paused_is_no_exception_subclass(case: Case) -> None:
     def framework() -> str:
         try:
             return case.paying()("bo")
@@ -172,7 +172,7 @@ def test_paused_passes_where_exceptions_are_swallowed(case: Case) -> None:
     assert request.tool == "pay"
 
 
-def test_paused_says_how_to_come_back(case: Case) -> None:
+def test_paused_names_the_run_and_request(case: Case) -> None:
     with pytest.raises(Paused, match=r"gate\.run\('order-17'\)") as caught:
         case.enter(lambda: case.paying()("bo"))
     assert caught.value.run == RUN
@@ -193,7 +193,7 @@ def test_a_run_without_a_name_gets_one(case: Case) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "  ", "@system", "x" * 201, 5, None])
-def test_a_run_name_that_cannot_be_is_refused(case: Case, name: Any) -> None:
+def test_invalid_run_name_is_refused(case: Case, name: Any) -> None:
     with pytest.raises(InvalidCall):
         case.gate.run(name)
 
@@ -210,7 +210,7 @@ def test_the_same_call_of_the_same_run_is_the_same_request(case: Case) -> None:
     assert case.paused(lambda: pay("bo"), "order-18").id != first.id
 
 
-def test_the_same_content_asked_again_on_purpose_is_new(case: Case) -> None:
+def test_repeated_equal_call_makes_a_new_request(case: Case) -> None:
     pay = case.paying()
 
     def twice() -> list[str]:
@@ -226,7 +226,7 @@ def test_the_same_content_asked_again_on_purpose_is_new(case: Case) -> None:
     assert len(case.ran) == 2
 
 
-def test_a_question_is_known_by_its_content_or_its_key(case: Case) -> None:
+def test_question_is_identified_by_content_or_key(case: Case) -> None:
     ask = case.gate.ask_sync
     first = case.paused(lambda: ask("Which colour?"))
     assert case.paused(lambda: ask("Which colour?")).id == first.id
@@ -237,7 +237,7 @@ def test_a_question_is_known_by_its_content_or_its_key(case: Case) -> None:
         case.enter(lambda: ask("Which shade?", key="colour"))
 
 
-def test_a_default_that_changes_makes_no_other_call(case: Case) -> None:
+def test_changed_default_keeps_the_request(case: Case) -> None:
     first = case.paused(lambda: case.paying()("bo"))
     next_release = Case(case.store)
 
@@ -252,7 +252,7 @@ def test_a_default_that_changes_makes_no_other_call(case: Case) -> None:
     assert changed.digest != first.digest
 
 
-def test_many_threads_at_one_call_run_it_once(case: Case) -> None:
+def test_many_threads_run_one_call_once(case: Case) -> None:
     case.approved(lambda: case.paying()("bo"))
     got: list[str] = []
     barrier = threading.Barrier(16)
@@ -272,7 +272,7 @@ def test_many_threads_at_one_call_run_it_once(case: Case) -> None:
 # -- channels
 
 
-def test_a_channel_that_decides_saves_the_pause(case: Case) -> None:
+def test_deciding_channel_avoids_the_pause(case: Case) -> None:
     reviewer = ScriptedReviewer(case.store, [Request.approve, lambda r: r.respond("red")])
     told = Case(case.store, channels=[reviewer])
     assert told.enter(lambda: told.paying()("bo")) == "paid bo 3"
@@ -280,7 +280,7 @@ def test_a_channel_that_decides_saves_the_pause(case: Case) -> None:
     assert [request.status for request in reviewer.decided] == ["approved", "responded"]
 
 
-def test_a_channel_that_fails_leaves_the_request_pending(
+def test_failing_channel_leaves_the_request_pending(
     case: Case, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(request: Request) -> None:
@@ -295,7 +295,7 @@ def test_a_channel_that_fails_leaves_the_request_pending(
 # -- again, in the same entry
 
 
-def test_who_pauses_and_calls_again_means_the_same_call(case: Case) -> None:
+def test_repeated_paused_call_is_the_same_request(case: Case) -> None:
     pay = case.paying(wait=0)
     with case.gate.run(RUN):
         first = _paused(pay, "bo")
@@ -314,7 +314,7 @@ def _paused(function: Any, *args: Any) -> Request:
     return request
 
 
-def test_a_question_that_is_waited_for_in_turns_is_asked_once(case: Case) -> None:
+def test_repeated_wait_asks_the_question_once(case: Case) -> None:
     with case.gate.run(RUN):
         for _ in range(3):
             with pytest.raises(Paused):
@@ -324,7 +324,7 @@ def test_a_question_that_is_waited_for_in_turns_is_asked_once(case: Case) -> Non
     assert len(case.inbox.history_sync().items) == 1
 
 
-async def test_two_alike_at_once_stay_two(case: Case) -> None:
+async def test_concurrent_equal_questions_stay_separate(case: Case) -> None:
     async def once() -> str:
         with pytest.raises(Paused) as paused:
             await case.gate.confirm("Ship it?", wait=0)
@@ -336,7 +336,7 @@ async def test_two_alike_at_once_stay_two(case: Case) -> None:
         assert set(await asyncio.gather(once(), once())) == first
 
 
-def test_a_store_that_is_away_is_waited_for_once(
+def test_unavailable_store_fails_after_one_attempt(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = case.paused(lambda: case.paying()("bo"))
@@ -356,7 +356,7 @@ def test_a_store_that_is_away_is_waited_for_once(
     assert case.enter(lambda: case.paying()("bo")) == "paid bo 3"
 
 
-def test_the_message_of_a_pause_says_how_to_continue() -> None:
+def test_paused_message_explains_how_to_continue() -> None:
     bare = str(Paused("r-1"))
     assert bare.startswith("run 'r-1' waits for a decision. ")
     assert "sayso inbox" in bare
