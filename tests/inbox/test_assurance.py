@@ -52,7 +52,7 @@ def decide(store: Store, request: Request, by: Any = None, **more: Any) -> Reque
 
 
 @pytest.mark.parametrize("assurance", ["os-user", "token", "session"])
-def test_a_reviewer_made_in_code_fills_no_quorum(store: Store, assurance: str) -> None:
+def test_reviewer_made_in_code_does_not_fill_a_quorum(store: Store, assurance: str) -> None:
     request = asked(store, quorum=2)
     for name in ("ana", "bob"):
         with pytest.raises(NotAllowed, match="assurance"):
@@ -60,7 +60,7 @@ def test_a_reviewer_made_in_code_fills_no_quorum(store: Store, assurance: str) -
     assert Inbox(store).get_sync(request.id).status == "pending"
 
 
-def test_a_reviewer_made_in_code_is_recorded_as_that(
+def test_reviewer_made_in_code_has_assurance_code(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "sayso.inbox"):
@@ -70,7 +70,7 @@ def test_a_reviewer_made_in_code_is_recorded_as_that(
     assert "counts as 'code'" in caplog.text
 
 
-def test_nor_does_one_copied_from_a_door(store: Store) -> None:
+def test_copied_reviewer_fills_no_quorum(store: Store) -> None:
     ana = person(store, "ana")
     request = asked(store, quorum=2)
     decide(store, request, ana)
@@ -98,7 +98,7 @@ def test_a_proof_is_looked_at_again_with_each_decision(store: Store) -> None:
         decide(store, asked(store), ana)
 
 
-def test_a_session_is_worth_what_opened_it(store: Store) -> None:
+def test_session_has_the_assurance_of_its_sign_in(store: Store) -> None:
     token, row = create_token(store, "ana", by="ops")
     pasted = sign_in(store, token)
     linked = sign_in(store, new_link(store, "bob"))
@@ -124,7 +124,7 @@ def test_a_session_or_a_link_is_no_token(store: Store) -> None:
             decide(store, asked(store), token=secret)
 
 
-def test_the_user_of_the_system_is_who_runs_the_process(store: Store) -> None:
+def test_os_user_is_the_user_of_the_process(store: Store) -> None:
     me = os_user()
     done = decide(store, asked(store, assurance="os-user"), replace(me, name="ana"))
     assert done.decision is not None
@@ -134,7 +134,7 @@ def test_the_user_of_the_system_is_who_runs_the_process(store: Store) -> None:
 # -- groups and roles
 
 
-def test_what_the_store_knows_of_a_person_is_not_widened_in_code(store: Store) -> None:
+def test_code_cannot_widen_stored_groups(store: Store) -> None:
     create_token(store, "ana", by="ops", groups=("ops",))
     request = asked(store, reviewers="group:finance")
     with pytest.raises(NotAllowed, match="group:finance"):
@@ -145,14 +145,14 @@ def test_what_the_store_knows_of_a_person_is_not_widened_in_code(store: Store) -
     assert decide(store, request, "ana").status == "approved"
 
 
-def test_of_people_whom_only_the_code_knows_its_word_counts_as_code(store: Store) -> None:
+def test_unknown_person_decides_with_assurance_code(store: Store) -> None:
     request = asked(store, reviewers="group:finance")
     done = decide(store, request, Reviewer("zoe", groups=("finance",)))
     assert done.decision is not None
     assert (done.status, done.decision.assurance) == ("approved", "code")
 
 
-def test_nobody_decides_in_the_name_of_a_group(store: Store) -> None:
+def test_group_name_cannot_decide(store: Store) -> None:
     request = asked(store, reviewers="group:finance")
     with pytest.raises(InvalidDecision, match="group"):
         decide(store, request, "group:finance")
@@ -161,7 +161,7 @@ def test_nobody_decides_in_the_name_of_a_group(store: Store) -> None:
 # -- agents
 
 
-def test_nobody_decides_under_the_name_of_the_agent_that_asks(store: Store) -> None:
+def test_name_of_the_asking_agent_cannot_decide(store: Store) -> None:
     request = asked(store, agent="mailer")
     for by in ("mailer", wide("mailer"), Reviewer("mailer"), person(store, "mailer")):
         with pytest.raises(NotAllowed, match="agent"):
@@ -171,7 +171,7 @@ def test_nobody_decides_under_the_name_of_the_agent_that_asks(store: Store) -> N
         decide(store, odd, "mailer")
 
 
-def test_nobody_decides_under_the_name_of_any_agent_with_a_token(store: Store) -> None:
+def test_name_of_any_agent_cannot_decide(store: Store) -> None:
     request = asked(store)
     create_token(store, "robot", by="ops", role="agent")
     for by in ("robot", Reviewer("robot", role="admin"), person(store, "ana", role="agent")):
@@ -197,7 +197,7 @@ PADDED = [" ana ", "ana\u00a0", "\tana\n"]
 HIDDEN = ["ana\u200b", "a\u00adna", "\u202eana", "ana\x00", "ana\n\x07", "a\u3164na", "ana\ufe0f"]
 
 
-def test_one_person_is_one_vote_however_the_name_is_written(store: Store) -> None:
+def test_spellings_of_a_name_are_one_vote(store: Store) -> None:
     request = asked(store, quorum=2)
     for name in ALIKE + PADDED:
         token, row = create_token(store, name, by="ops")
@@ -207,7 +207,7 @@ def test_one_person_is_one_vote_however_the_name_is_written(store: Store) -> Non
 
 
 @pytest.mark.parametrize("name", HIDDEN, ids=ascii)
-def test_a_name_has_nothing_hidden_in_it(store: Store, name: str) -> None:
+def test_name_with_hidden_characters_is_refused(store: Store, name: str) -> None:
     request = asked(store)
     with pytest.raises(NotAllowed, match="U\\+"):
         create_token(store, name, by="ops")
@@ -224,15 +224,13 @@ def test_a_name_has_nothing_hidden_in_it(store: Store, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["engine", "clock", "policy", "policy:x", "agent:bot", "worker:1"])
-def test_nobody_decides_in_the_name_of_a_part_of_ours(store: Store, name: str) -> None:
+def test_internal_actor_name_cannot_decide(store: Store, name: str) -> None:
     with pytest.raises(InvalidDecision, match="not a person"):
         decide(store, asked(store), name)
 
 
 @pytest.mark.parametrize("name", ALIKE + PADDED + HIDDEN, ids=ascii)
-def test_who_asked_does_not_decide_under_a_name_that_looks_the_same(
-    store: Store, name: str
-) -> None:
+def test_requester_cannot_decide_under_a_lookalike_name(store: Store, name: str) -> None:
     request = asked(store, requester=name, requester_decides=False)
     with pytest.raises(NotAllowed, match="ana asked for"):
         decide(store, request, "ana")
@@ -241,7 +239,7 @@ def test_who_asked_does_not_decide_under_a_name_that_looks_the_same(
 
 
 @pytest.mark.parametrize("name", ALIKE, ids=ascii)
-def test_a_rule_means_the_person_however_the_name_is_written(store: Store, name: str) -> None:
+def test_rule_matches_any_spelling_of_a_name(store: Store, name: str) -> None:
     (rule,) = Policy([Rule(reviewers=(name, f"group:{wide('fin')}"))]).rules
     assert rule.reviewers == ("ana", "group:fin")
     assert add_person(store, "zoe", by="ops", groups=(wide("fin"),)).groups == ("fin",)

@@ -8,7 +8,7 @@ from cases import Case
 from sayso import Conflict, InvalidDecision, NotFound
 
 
-def test_cancelling_is_by_somebody_and_of_something(case: Case) -> None:
+def test_cancel_needs_a_person_and_a_target(case: Case) -> None:
     request = case.paused(lambda: case.paying()("bo"))
     with pytest.raises(NotFound, match="no request and no run"):
         case.inbox.cancel_sync("req_none", by="ana")
@@ -22,7 +22,7 @@ def test_cancelling_is_by_somebody_and_of_something(case: Case) -> None:
     assert case.inbox.get_sync(request.id).status == "superseded"
 
 
-def test_what_has_started_or_was_decided_is_not_called_off_and_says_so(case: Case) -> None:
+def test_started_call_cannot_be_cancelled(case: Case) -> None:
     @case.gate.guard(needs_approval=True)
     def pay(to: str) -> str:
         with pytest.raises(Conflict, match="is running: it finishes"):

@@ -60,13 +60,13 @@ def decide(store: Store, request: Request, by: Any, kind: str = "approve") -> Re
 
 
 @pytest.mark.parametrize("name", ["ANA", "ana", "\uff21\uff2e\uff21"])
-def test_name_that_looks_taken_is_refused(store: Store, name: str) -> None:
+def test_lookalike_name_is_refused(store: Store, name: str) -> None:
     add_person(store, "ana", by="ops")
     with pytest.raises(Conflict):
         add_person(store, name, by="ops")
 
 
-def test_name_that_looks_taken_in_other_letters_is_refused(store: Store) -> None:
+def test_lookalike_name_in_other_script_is_refused(store: Store) -> None:
     add_person(store, "\u0441\u043e\u0441\u043e", by="ops")  # all of it Cyrillic
     with pytest.raises(Conflict):
         add_person(store, "coco", by="ops")
@@ -78,7 +78,7 @@ def test_name_of_mixed_letters_is_refused(store: Store, name: str) -> None:
         add_person(store, name, by="ops")
 
 
-def test_lookalike_in_code_decides_nothing(store: Store) -> None:
+def test_lookalike_made_in_code_cannot_decide(store: Store) -> None:
     add_person(store, "ana", by="ops")
     with pytest.raises(NotAllowed, match="looks like 'ana'"):
         decide(store, asked(store), "\u0430na")
@@ -121,7 +121,7 @@ def test_moved_person_loses_group_in_open_session(store: Store) -> None:
         decide(store, request, session)
 
 
-def test_removal_ends_everything_and_lists_it(store: Store) -> None:
+def test_removal_ends_credentials_grants_and_votes(store: Store) -> None:
     token, row = create_token(store, "ana", by="ops")
     session = sign_in(store, token)
     inbox = Inbox(store)
@@ -167,7 +167,7 @@ def test_vote_of_demoted_person_does_not_count(store: Store) -> None:
     assert verify(store).ok
 
 
-def test_moved_group_revokes_grants_that_rest_on_it(store: Store) -> None:
+def test_lost_group_revokes_its_grants(store: Store) -> None:
     ana = person(store, "ana", "finance")
     request = asked(store, reviewers="group:finance")
     Inbox(store).decide_sync(request.id, request.approve(), by=ana, grant={"scope": "any"})
@@ -284,7 +284,7 @@ def test_stand_in_decides_for_absent_person(away: Store) -> None:
         decide(away, asked(away, run="r2", reviewers="group:finance"), ben)
 
 
-def test_stand_in_decides_nothing_they_asked_for(away: Store) -> None:
+def test_stand_in_cannot_decide_their_own_request(away: Store) -> None:
     request = asked(away, reviewers="ana", requester="ben")
     with pytest.raises(NotAllowed):
         decide(away, request, person(away, "ben"))

@@ -33,7 +33,7 @@ def fields(schema: Any) -> list[str]:
     return list(schema["properties"])
 
 
-def test_the_order_is_noted_where_it_is_not_the_sorted_one() -> None:
+def test_unsorted_field_order_is_stored() -> None:
     assert keep_field_order({"properties": {"a": {}, "b": {}}}) == {
         "properties": {"a": {}, "b": {}}
     }
@@ -52,7 +52,7 @@ def test_the_order_is_noted_where_it_is_not_the_sorted_one() -> None:
         restore_field_order(keep_field_order(odd))
 
 
-def test_a_form_is_shown_as_its_author_wrote_it(case: Case) -> None:
+def test_form_keeps_the_authors_field_order(case: Case) -> None:
     asked = Question("Where to?", schema=FORM)
     request = case.paused(lambda: case.gate.ask_sync(asked))
     for found in (request, Inbox(case.store).get_sync(request.id), case.pending()):
@@ -80,7 +80,7 @@ def test_the_order_outlives_an_export(tmp_path: Path) -> None:
     assert fields(read.interruptions[0].schema) == ["size", "amount"]
 
 
-async def test_whoever_follows_a_run_is_shown_no_notes(case: Case) -> None:
+async def test_run_events_hide_field_order_marks(case: Case) -> None:
     class Order(BaseModel):
         size: str
         amount: int

@@ -24,7 +24,7 @@ def test_a_page_is_iterated_and_counted(case: Case) -> None:
 
 
 @pytest.mark.parametrize("by_id", [True, False])
-def test_the_short_forms_take_the_request_or_its_id(case: Case, by_id: bool) -> None:
+def test_short_forms_accept_request_or_id(case: Case, by_id: bool) -> None:
     one, two, three = (case.paused(lambda: case.paying()("bo"), f"run {n}") for n in range(3))
     question = case.paused(lambda: case.gate.ask_sync(Question("Why?")), "run 4")
 
@@ -40,7 +40,7 @@ def test_the_short_forms_take_the_request_or_its_id(case: Case, by_id: bool) -> 
         case.inbox.approve_sync(given(one))
 
 
-async def test_the_short_forms_are_async_too(case: Case) -> None:
+async def test_short_forms_exist_as_async(case: Case) -> None:
     request = await asyncio.to_thread(case.paused, lambda: case.paying()("bo"))
     assert [found.id for found in await case.inbox.pending()] == [request.id]
     assert (await case.inbox.approve(request, by="ana")).status == "approved"
@@ -75,7 +75,7 @@ def test_likely_wrong_keyword_names_right_one(
     assert case.inbox.get_sync(request).status == "pending"
 
 
-def test_decide_takes_the_request(case: Case) -> None:
+def test_decide_accepts_the_request(case: Case) -> None:
     request = case.paused(lambda: case.paying()("bo"))
     assert case.inbox.decide_sync(request, Reject("no"), by="ana").status == "rejected"
 
@@ -88,7 +88,7 @@ def test_cancel_is_spelled_the_same_on_gate_and_inbox(case: Case) -> None:
     assert case.inbox.get_sync(request).execution.result == "not needed"
 
 
-def test_a_grant_is_revoked_as_it_was_listed(case: Case) -> None:
+def test_listed_grant_can_be_revoked(case: Case) -> None:
     request = case.paused(lambda: case.paying()("bo"))
     case.inbox.approve_sync(request, by="ana", grant={"scope": "any"})
     (grant,) = case.inbox.grants_sync()

@@ -54,7 +54,7 @@ def test_pending_is_oldest_first_and_paged(case: Case) -> None:
 
 
 @pytest.mark.parametrize("sort", ["oldest", "newest", "expiring"])
-def test_the_last_page_says_so_also_when_it_is_full(case: Case, sort: str) -> None:
+def test_full_last_page_has_no_next(case: Case, sort: str) -> None:
     for number in range(4):
         ask(case, number)
     first = case.inbox.pending_sync(limit=2, sort=sort)
@@ -125,13 +125,13 @@ def test_filters(case: Case) -> None:
     ],
     ids=str,
 )
-def test_a_filter_that_means_nothing_is_refused(case: Case, filters: dict[str, Any]) -> None:
+def test_invalid_filter_is_refused(case: Case, filters: dict[str, Any]) -> None:
     with pytest.raises(InvalidCall) as refused:
         case.inbox.history_sync(**filters)
     assert refused.value.path == ("" if "color" in filters else next(iter(filters)))
 
 
-def test_history_tells_how_each_ended(timed: Case, clock: FakeClock) -> None:
+def test_history_shows_each_final_status(timed: Case, clock: FakeClock) -> None:
     requests = [ask(timed, number, expires_in=60) for number in range(6)]
     approved, edited, rejected, responded, cancelled, _ = requests
     timed.decide(approved.approve())
@@ -151,7 +151,7 @@ def test_history_tells_how_each_ended(timed: Case, clock: FakeClock) -> None:
     assert len(timed.inbox.history_sync(status="any").items) == 6
 
 
-def test_a_request_is_found_by_the_beginning_of_its_id(case: Case) -> None:
+def test_request_is_found_by_id_prefix(case: Case) -> None:
     request = ask(case, 1)
     other = ask(case, 2)
     assert case.inbox.find_sync(request.id) == request
@@ -166,7 +166,7 @@ def test_a_request_is_found_by_the_beginning_of_its_id(case: Case) -> None:
     assert case.inbox.find_sync(other.id[:14]) == other
 
 
-def test_a_call_that_nobody_was_asked_about_is_no_request(case: Case) -> None:
+def test_allowed_call_is_no_request(case: Case) -> None:
     case.enter(lambda: case.paying(needs_approval=False)("bo"))
     (call,) = case.store.calls_of(RUN)
     with pytest.raises(NotFound):
@@ -174,7 +174,7 @@ def test_a_call_that_nobody_was_asked_about_is_no_request(case: Case) -> None:
     assert case.inbox.history_sync().items == ()
 
 
-def test_events_tell_what_happened_to_a_request(case: Case) -> None:
+def test_events_list_the_life_of_a_request(case: Case) -> None:
     pay = case.paying(quorum=2)
     request = case.paused(lambda: pay("bo"))
     case.paused(lambda: pay("cy"))
@@ -220,7 +220,7 @@ def test_removed_argument_gets_its_default(case: Case) -> None:
     assert case.enter(lambda: pay("bo", 50)) == "paid cy 3"
 
 
-def test_named_argument_is_replaced_whole(case: Case) -> None:
+def test_edited_argument_is_replaced_entirely(case: Case) -> None:
     @case.gate.guard
     def save(doc: dict[str, Any], note: str | None = None) -> str:
         return f"{doc} {note}"
@@ -264,7 +264,7 @@ def test_the_same_decision_by_the_same_person_is_an_echo(case: Case) -> None:
         assert len(case.inbox.events_sync(request.id)) == before
 
 
-def test_a_vote_that_counted_is_an_echo_too(case: Case) -> None:
+def test_repeated_counted_vote_is_an_echo(case: Case) -> None:
     request = ask(case, 1, quorum=2)
     case.decide(request.approve(), person("ana"))
     done = case.decide(request.approve(), person("bea"))
@@ -273,7 +273,7 @@ def test_a_vote_that_counted_is_an_echo_too(case: Case) -> None:
         case.decide(request.approve(), person("cy"))
 
 
-def test_a_yes_has_to_name_what_was_seen(case: Case) -> None:
+def test_approval_needs_the_seen_digest(case: Case) -> None:
     request = ask(case, 1)
     for decision in (Approve(), Edit({"to": "bo", "amount": 2})):
         with pytest.raises(InvalidDecision, match="say what you saw"):
@@ -288,7 +288,7 @@ def test_a_yes_has_to_name_what_was_seen(case: Case) -> None:
     [(KeyboardInterrupt(), KeyboardInterrupt), (OSError(28, "No space left"), StoreError)],
     ids=["Ctrl-C", "full disk"],
 )
-def test_a_decision_that_is_not_committed_is_not_made(
+def test_uncommitted_decision_has_no_effect(
     tmp_path: Path, error: BaseException, raised: type[BaseException]
 ) -> None:
     case = Case(SqliteStore(tmp_path / "sayso.db"))
@@ -361,13 +361,13 @@ def test_answers_are_checked_in_front_of_the_person(
 # -- many at once
 
 
-def test_a_batch_names_the_risky_request_and_its_own_risk(case: Case) -> None:
+def test_batch_refusal_names_the_risky_request(case: Case) -> None:
     low, risky = ask(case, 1), ask(case, 2, risk="critical")
     with pytest.raises(InvalidDecision, match=f"{risky.id} is critical risk"):
         case.inbox.decide_many_sync([low.approve(), risky.approve()], by="ana")
 
 
-def test_many_like_requests_are_decided_at_once(case: Case) -> None:
+def test_similar_requests_are_decided_in_a_batch(case: Case) -> None:
     requests = [ask(case, number) for number in range(5)]
     case.decide(requests[2].reject("not this"), "bea")
     outcomes = case.inbox.decide_many_sync([r.approve() for r in requests], by="ana")
@@ -383,7 +383,7 @@ def test_many_are_a_list(case: Case, given: Any) -> None:
         case.inbox.decide_many_sync(given, by="ana")
 
 
-def test_unlike_requests_are_not(case: Case) -> None:
+def test_dissimilar_requests_are_refused_in_a_batch(case: Case) -> None:
     one, two = ask(case, 1), ask(case, 2)
     question = case.paused(lambda: case.gate.ask_sync("Which?"), "q")
     risky = ask(case, 3, risk="high")
@@ -410,7 +410,7 @@ def test_unlike_requests_are_not(case: Case) -> None:
 # -- listening
 
 
-async def test_watch_tells_what_is_committed_here(case: Case) -> None:
+async def test_watch_yields_committed_events(case: Case) -> None:
     heard: list[str] = []
 
     async def listen() -> None:

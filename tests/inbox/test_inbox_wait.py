@@ -23,7 +23,7 @@ async def _asked(case: Case, **options: Any) -> Request:
     return await asyncio.to_thread(case.paused, lambda: case.paying(**options)("bo"))
 
 
-async def test_it_returns_the_request_once_it_is_decided(case: Case) -> None:
+async def test_wait_returns_the_decided_request(case: Case) -> None:
     request = await _asked(case)
     waiting = asyncio.create_task(case.inbox.wait(request))
     await asyncio.sleep(0.05)
@@ -34,7 +34,7 @@ async def test_it_returns_the_request_once_it_is_decided(case: Case) -> None:
     assert await case.inbox.wait(request.id) == done  # what is decided is not waited for
 
 
-def test_its_twin(case: Case) -> None:
+def test_wait_sync_returns_the_decided_request(case: Case) -> None:
     request = case.paused(lambda: case.paying()("bo"))
     got: list[Request] = []
     thread = aside(lambda: got.append(case.inbox.wait_sync(request.id)))
@@ -46,14 +46,14 @@ def test_its_twin(case: Case) -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, 0.05])
-async def test_who_waits_for_too_long_is_told(case: Case, timeout: float) -> None:
+async def test_wait_raises_after_its_timeout(case: Case, timeout: float) -> None:
     request = await _asked(case)
     with pytest.raises(TimeoutError, match=f"{request.id} is still pending"):
         await case.inbox.wait(request, timeout)
     assert (await case.inbox.get(request.id)).status == "pending"
 
 
-def test_so_is_the_twin(case: Case) -> None:
+def test_wait_sync_raises_after_its_timeout(case: Case) -> None:
     request = case.paused(lambda: case.paying()("bo"))
     with pytest.raises(TimeoutError, match="still pending"):
         case.inbox.wait_sync(request, timeout=0.05)
@@ -70,7 +70,7 @@ async def test_a_vote_is_not_the_outcome(case: Case) -> None:
     assert (await asyncio.wait_for(waiting, 10)).status == "approved"
 
 
-async def test_an_edit_that_waits_for_another_person_is_not_the_outcome(case: Case) -> None:
+async def test_wait_continues_after_an_edit_without_quorum(case: Case) -> None:
     request = await _asked(case, quorum=2)
     waiting = asyncio.create_task(case.inbox.wait(request))
     ana, bea = [await asyncio.to_thread(person, case.store, name) for name in ("ana", "bea")]
@@ -81,7 +81,7 @@ async def test_an_edit_that_waits_for_another_person_is_not_the_outcome(case: Ca
     assert (await asyncio.wait_for(waiting, 10)).args["amount"] == 1
 
 
-async def test_what_is_called_off_is_over(case: Case) -> None:
+async def test_wait_ends_when_the_request_is_cancelled(case: Case) -> None:
     request = await _asked(case)
     waiting = asyncio.create_task(case.inbox.wait(request))
     await asyncio.sleep(0.02)
@@ -89,14 +89,14 @@ async def test_what_is_called_off_is_over(case: Case) -> None:
     assert (await asyncio.wait_for(waiting, 10)).status == "cancelled"
 
 
-async def test_it_ends_when_the_request_expires(case: Case) -> None:
+async def test_wait_ends_when_the_request_expires(case: Case) -> None:
     request = await _asked(case, expires_in=0.3)
     began = time.monotonic()
     assert (await asyncio.wait_for(case.inbox.wait(request), 10)).status == "expired"
     assert time.monotonic() - began < 5
 
 
-def test_a_doubt_is_waited_for_too(timed: Case, clock: FakeClock) -> None:
+def test_wait_covers_a_doubt(timed: Case, clock: FakeClock) -> None:
     @timed.gate.guard(needs_approval=False)
     def pay() -> None:
         raise KeyboardInterrupt
@@ -112,9 +112,7 @@ def test_a_doubt_is_waited_for_too(timed: Case, clock: FakeClock) -> None:
     assert got[0].execution.status == "failed"
 
 
-async def test_the_store_is_not_asked_again_and_again(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_wait_reads_the_store_rarely(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     request = await _asked(case)
     looks: list[str] = []
     real = case.store.call
@@ -129,7 +127,7 @@ def _decides(url: str, request: str, digest: str) -> None:
         inbox.decide_sync(request, Approve(), by="ana", seen_digest=digest)
 
 
-def test_a_decision_of_another_process_ends_it(tmp_path: Path) -> None:
+def test_wait_ends_with_a_decision_of_another_process(tmp_path: Path) -> None:
     from sayso.stores import open_store
 
     url = f"sqlite:///{tmp_path / 'sayso.db'}"
@@ -147,7 +145,7 @@ def test_a_decision_of_another_process_ends_it(tmp_path: Path) -> None:
     case.store.close()
 
 
-async def test_many_wait_for_one(case: Case) -> None:
+async def test_many_waiters_share_one_request(case: Case) -> None:
     request = await _asked(case)
     waiting = [asyncio.create_task(case.inbox.wait(request)) for _ in range(20)]
     await asyncio.sleep(0.02)
@@ -156,7 +154,7 @@ async def test_many_wait_for_one(case: Case) -> None:
     assert {one.status for one in done} == {"approved"}
 
 
-async def test_who_gives_up_waiting_leaves_nothing_behind(case: Case) -> None:
+async def test_cancelled_wait_leaves_no_os_threads(case: Case) -> None:
     request = await _asked(case)
     before = threading.active_count()
     waiting = asyncio.create_task(case.inbox.wait(request))
@@ -169,13 +167,13 @@ async def test_who_gives_up_waiting_leaves_nothing_behind(case: Case) -> None:
 
 
 @pytest.mark.parametrize("timeout", [-1, "soon", float("nan"), float("inf"), True])
-async def test_a_time_that_is_none(case: Case, timeout: Any) -> None:
+async def test_invalid_timeout_is_refused(case: Case, timeout: Any) -> None:
     request = await _asked(case)
     with pytest.raises(InvalidCall, match="timeout"):
         await case.inbox.wait(request, timeout)
 
 
-async def test_what_is_not_there(case: Case) -> None:
+async def test_wait_for_unknown_request_is_not_found(case: Case) -> None:
     with pytest.raises(NotFound, match="no request 'req_x'"):
         await case.inbox.wait("req_x")
 
@@ -183,9 +181,7 @@ async def test_what_is_not_there(case: Case) -> None:
 # -- a request or its id
 
 
-def test_every_method_takes_a_request_or_its_id(
-    case: Case, make_store: Callable[..., Store]
-) -> None:
+def test_every_method_accepts_request_or_id(case: Case, make_store: Callable[..., Store]) -> None:
     for number, whole in enumerate((True, False)):
         run = f"run {number}"
         request = case.paused(lambda: case.paying()("bo"), run)
@@ -198,7 +194,7 @@ def test_every_method_takes_a_request_or_its_id(
         case.inbox.cancel_sync(other if whole else other.id, by="ana")
 
 
-def test_a_request_is_decided_as_it_was_seen(case: Case) -> None:
+def test_request_object_carries_its_seen_digest(case: Case) -> None:
     request = case.paused(lambda: case.paying()("bo"))
     assert case.inbox.decide_sync(request, Approve(), by="ana").status == "approved"
 

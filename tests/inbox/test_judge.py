@@ -24,20 +24,20 @@ def edit(case: Case, inbox: Inbox, **options: Any) -> Request:
     return inbox.decide_sync(request.id, request.edit({"amount": 9}), by=ANA.at(case.store))
 
 
-def test_an_edit_that_the_policy_forbids_is_refused_at_once(case: Case) -> None:
+def test_edit_denied_by_policy_is_refused_at_once(case: Case) -> None:
     with pytest.raises(NotAllowed, match="denies these arguments"):
         edit(case, judged(case, verdict=Verdict.DENY, rule="never"))
     assert case.pending().args == {"to": "bo", "amount": 3}
 
 
-def test_an_edit_that_needs_more_people_waits_for_them(case: Case) -> None:
+def test_edit_that_raises_the_quorum_stays_pending(case: Case) -> None:
     edited = edit(case, judged(case, quorum=2))
     assert (edited.status, edited.quorum, len(edited.votes)) == ("pending", 2, 1)
     case.decide(edited.approve(), BEA)
     assert case.enter(lambda: case.paying()("bo")) == "paid bo 9"
 
 
-def test_an_editor_who_may_not_approve_it_has_no_vote(case: Case) -> None:
+def test_editor_without_the_right_has_no_vote(case: Case) -> None:
     edited = edit(case, judged(case, reviewers=("bea",)))
     assert (edited.status, edited.votes) == ("pending", ())
     with pytest.raises(NotAllowed):

@@ -100,7 +100,7 @@ def test_a_malformed_decision_changes_nothing(case: Case, what: str) -> None:
 
 
 @pytest.mark.parametrize("args", [None, "to=eve", ["eve"], 5])
-def test_an_edit_that_gives_no_object_is_refused_where_it_is_made(case: Case, args: Any) -> None:
+def test_edit_without_an_object_is_refused_at_once(case: Case, args: Any) -> None:
     request = case.paused(lambda: case.paying()("bo"))
     with pytest.raises(InvalidDecision, match="as an object"):
         request.edit(args)
@@ -109,7 +109,7 @@ def test_an_edit_that_gives_no_object_is_refused_where_it_is_made(case: Case, ar
 @pytest.mark.parametrize(
     "request_id", ["", "req_none", "'; DROP TABLE call; --", "%", "\x00", HALF, HUGE, None, 5, {}]
 )
-def test_a_request_that_is_not_there(case: Case, request_id: Any) -> None:
+def test_unknown_request_is_refused_by_every_method(case: Case, request_id: Any) -> None:
     case.paused(lambda: case.paying()("bo"))
     for act in (
         lambda: case.inbox.get_sync(request_id),
@@ -124,7 +124,7 @@ def test_a_request_that_is_not_there(case: Case, request_id: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [DEEP, HUGE, HALF, float("inf"), object(), {1: 2}, 2**60])
-def test_an_answer_that_cannot_be_kept(case: Case, value: Any) -> None:
+def test_unstorable_answer_is_refused(case: Case, value: Any) -> None:
     request = case.paused(lambda: case.gate.ask_sync("Well?"))
     with pytest.raises(SaysoError):
         case.inbox.decide_sync(request.id, Respond(value), by="ana")

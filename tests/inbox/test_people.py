@@ -9,7 +9,7 @@ from sayso.inbox import add_person, create_token
 from sayso.stores import open_store
 
 
-def test_a_group_is_the_same_however_it_is_written() -> None:
+def test_group_names_are_normalized() -> None:
     groups = ("group:finance", "legal ")
     ana = add_person(open_store("memory://"), " ana ", by="ops", groups=groups)
     assert (ana.name, ana.groups) == ("ana", ("finance", "legal"))
@@ -25,7 +25,7 @@ def test_a_group_is_the_same_however_it_is_written() -> None:
         (" ", "pass a name"),
     ],
 )
-def test_a_name_that_is_no_persons(name: str, said: str) -> None:
+def test_reserved_name_is_refused(name: str, said: str) -> None:
     store = open_store("memory://")
     with pytest.raises(NotAllowed, match=said):
         create_token(store, name, by="ops")
