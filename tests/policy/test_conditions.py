@@ -90,7 +90,7 @@ def test_conditions(text: str, expected: bool | None) -> None:
     "path", ["nothing", "body.nothing", "body.lines[2]", "note.x", "note[0].y"]
 )
 @pytest.mark.parametrize("rest", ["== 1", "< 1", "> 1", "in [1]", 'matches "*"', "!= 1", "== null"])
-def test_a_path_that_is_not_there(path: str, rest: str) -> None:
+def test_missing_path_only_matches_inequality(path: str, rest: str) -> None:
     assert Condition.parse(f"{path} {rest}")(ARGS) is rest.startswith("!=")
 
 
@@ -164,7 +164,7 @@ def test_values_that_cannot_be_compared_raise(text: str, message: str) -> None:
         ('body["\\x"] == 1', "is not a JSON string"),
     ],
 )
-def test_a_bad_condition_says_what_to_write(text: str, advice: str) -> None:
+def test_invalid_condition_error_gives_advice(text: str, advice: str) -> None:
     with pytest.raises(InvalidPolicy) as caught:
         Condition.parse(text)
     assert advice in str(caught.value)
@@ -182,11 +182,11 @@ def test_a_bad_condition_says_what_to_write(text: str, advice: str) -> None:
         ("force == true", "where force == true: force is true"),
     ],
 )
-def test_a_condition_says_what_it_met(text: str, said: str) -> None:
+def test_explanation_shows_the_compared_values(text: str, said: str) -> None:
     assert Condition.parse(text).explain(ARGS) == said
 
 
-def test_found_values_are_shortened_and_inert() -> None:
+def test_explained_values_are_short_and_inert() -> None:
     said = Condition.parse('x == "y"').explain({"x": "\x1b[2J\u202e" + "long" * 100})
     assert said.isascii() is False  # the one sign that says it was cut
     assert said.replace("…", "").isascii()
@@ -217,7 +217,7 @@ def canonical(value: Any) -> str:
 
 
 @given(json_values, json_values)
-def test_equal_values_are_those_with_the_same_json(one: Any, other: Any) -> None:
+def test_values_with_the_same_json_are_equal(one: Any, other: Any) -> None:
     assert json_equal(one, other) is (canonical(one) == canonical(other))
 
 

@@ -96,7 +96,7 @@ def test_strict_rule_never_allows_other_tools(
 
 
 @given(first=policies, second=policies, call=calls)
-def test_second_policy_keeps_first_where_silent(
+def test_second_policy_applies_where_first_is_silent(
     first: Policy, second: Policy, call: dict[str, Any]
 ) -> None:
     """An agent's policy comes before its gate's, and drops nothing of it."""
@@ -130,7 +130,7 @@ def test_default_must_be_verdict(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("default", DEFAULTS[1:])
-def test_file_says_default_above_rules(default: str) -> None:
+def test_file_accepts_default_above_rules(default: str) -> None:
     policy = Policy.from_toml(f'default = "{default}"\n[[rule]]\ntool = "pay"\n')
     assert policy == Policy([Rule("pay")], default=default)  # type: ignore[arg-type]
     assert Policy.from_toml(f'default = "{default}"').default == default
@@ -150,7 +150,7 @@ def test_misplaced_default_is_refused(text: str, why: str) -> None:
         Policy.from_toml(text)
 
 
-def test_interrupt_on_says_nothing_about_others() -> None:
+def test_interrupt_on_leaves_other_tools_undecided() -> None:
     mapping = {"mail": {"allowed_decisions": ["approve"], "when": lambda request: False}}
     policy = Policy.from_interrupt_on(mapping)
     assert judge(policy, "mail", needs_approval=None).verdict is ALLOW  # as LangChain runs it

@@ -39,7 +39,7 @@ async def later(args: dict[str, Any]) -> bool:
     return True
 
 
-def test_every_rule_up_to_the_first_that_fits() -> None:
+def test_explanation_lists_rules_until_the_match() -> None:
     policy = Policy(
         [
             Rule("delete_*", name="no deletes", verdict="deny"),
@@ -89,7 +89,7 @@ def test_every_rule_up_to_the_first_that_fits() -> None:
         (Rule(when=later), "async predicate, evaluated at run time"),
     ],
 )
-def test_why(rule: Rule, text: str) -> None:
+def test_explanation_gives_the_reason(rule: Rule, text: str) -> None:
     assert why(rule, {"amount": 50}) == text
 
 
@@ -113,20 +113,20 @@ def test_without_a_rule_the_tool_decides(needs_approval: Any, verdict: Verdict, 
     assert found.steps[1:] == (Step("needs_approval", None, True, f"no rule matches; {text}"),)
 
 
-def test_the_tools_own_terms_are_in_it() -> None:
+def test_explanation_includes_the_tools_terms() -> None:
     own = Terms(quorum=2, risk=Risk("high"))
     terms = of(Policy([Rule()]), own=own).terms
     assert (terms.quorum, terms.requester_decides) == (2, False)
 
 
-def test_a_rule_that_raises_is_shown_and_the_next_ones_too() -> None:
+def test_explanation_continues_after_a_raising_rule() -> None:
     policy = Policy([Rule(when=boom, name="a"), Rule(verdict="deny", name="b")])
     found = of(policy)
     assert [(step.rule, step.matched) for step in found.steps] == [("a", True), ("b", True)]
     assert found.terms.verdict is Verdict.DENY
 
 
-def test_an_async_predicate_makes_it_uncertain() -> None:
+def test_async_predicate_makes_explanation_uncertain() -> None:
     async def never(args: dict[str, Any]) -> bool:
         raise AssertionError("nobody should run this")
 
@@ -144,7 +144,7 @@ def test_an_async_predicate_makes_it_uncertain() -> None:
     assert found.terms.rule == "c"
 
 
-def test_the_arguments_stay_as_they_are() -> None:
+def test_explanation_does_not_change_the_arguments() -> None:
     args = {"to": ["ana"]}
 
     def meddle(given: dict[str, Any]) -> bool:
@@ -176,7 +176,7 @@ some_rules = st.builds(
 
 
 @given(st.lists(some_rules, max_size=5), st.booleans())
-def test_it_comes_to_the_same_terms_as_judging(rules: list[Rule], needs_approval: bool) -> None:
+def test_explanation_agrees_with_judge(rules: list[Rule], needs_approval: bool) -> None:
     policy = Policy(rules)
     call = ToolCall("pay", {})
     judging = policy.judge(

@@ -21,7 +21,7 @@ from sayso.types import Declared, Risk, Terms, ToolCall, Verdict
 # --- first match wins ---
 
 
-def test_the_first_rule_that_fits_decides() -> None:
+def test_first_matching_rule_decides() -> None:
     policy = Policy(
         [
             Rule("delete_*", verdict="deny", name="never"),
@@ -35,7 +35,7 @@ def test_the_first_rule_that_fits_decides() -> None:
     assert (judge(policy, "send").verdict, judge(policy, "send").rule) == (ASK, "rule 4")
 
 
-def test_later_predicates_are_not_asked() -> None:
+def test_later_predicates_are_not_called() -> None:
     asked: list[str] = []
 
     def first(args: dict[str, Any]) -> bool:
@@ -50,18 +50,18 @@ def test_later_predicates_are_not_asked() -> None:
     assert asked == ["first"]
 
 
-def test_a_predicate_of_a_rule_that_does_not_fit_is_not_asked() -> None:
+def test_predicate_of_unmatched_rule_is_not_called() -> None:
     rules = [Rule("other", when=boom), Rule(agent="other", when=boom), Rule(days="mon", when=boom)]
     assert judge(Policy(rules)).verdict is ALLOW
 
 
-def test_a_predicate_that_says_no_passes_the_call_on() -> None:
+def test_false_predicate_leads_to_the_next_rule() -> None:
     policy = Policy([Rule(when=lambda args: args["n"] > 5, verdict="deny"), Rule(verdict="allow")])
     assert judge(policy, args={"n": 9}).verdict is DENY
     assert judge(policy, args={"n": 5}).rule == "rule 2"
 
 
-def test_time_decides_too() -> None:
+def test_rule_hours_limit_the_match() -> None:
     policy = Policy([Rule(hours="09:00-17:00", verdict="allow"), Rule()])
     assert judge(policy).verdict is ALLOW
     assert judge(policy, now=NOON.replace(hour=18)).verdict is ASK
@@ -75,7 +75,7 @@ def test_time_decides_too() -> None:
     st.sampled_from(["a", "b", "c"]),
     st.booleans(),
 )
-def test_first_match_wins_whatever_the_rules(
+def test_first_match_wins_for_any_rules(
     rules: list[tuple[str, Verdict, bool]], tool: str, needs_approval: bool
 ) -> None:
     def says(answer: bool) -> Callable[[dict[str, Any]], bool]:
@@ -103,12 +103,12 @@ def test_first_match_wins_whatever_the_rules(
         ("yes", ASK),
     ],
 )
-def test_the_tool_decides_where_no_rule_fits(needs_approval: Any, verdict: Verdict) -> None:
+def test_unmatched_call_uses_the_tools_declaration(needs_approval: Any, verdict: Verdict) -> None:
     terms = judge(Policy(), args={"n": 7}, needs_approval=needs_approval)
     assert (terms.verdict, terms.rule) == (verdict, "needs_approval")
 
 
-def test_the_tools_own_terms_hold_where_a_rule_is_silent() -> None:
+def test_tools_terms_apply_where_a_rule_is_silent() -> None:
     own = Terms(quorum=2, reviewers=("ana", "bob"), expires_in=60.0, description="sends mail")
     policy = Policy([Rule("send", quorum=3, reviewers="group:mail", valid_for="1h", name="mail")])
     assert judge(policy, own=own) == replace(
@@ -163,7 +163,7 @@ def test_the_requester_does_not_decide_a_high_risk_call() -> None:
     assert judge(Policy([Rule()]), own=own).requester_decides is False
 
 
-def test_unless_the_tool_says_so_itself() -> None:
+def test_tool_may_let_the_requester_decide() -> None:
     own = Declared(risk=Risk("high"), stated=frozenset({"requester_decides"}))
     for policy in (Policy(), Policy([Rule(quorum=2)])):
         said = judge(policy, own=own, needs_approval=True)
@@ -195,9 +195,7 @@ def test_unless_the_tool_says_so_itself() -> None:
         ("once", "idempotent", "once"),
     ],
 )
-def test_a_rule_raises_what_the_author_declared_and_speaks_where_they_did_not(
-    declared: Any, by_rule: Any, effect: str
-) -> None:
+def test_rule_may_only_raise_the_declared_effect(declared: Any, by_rule: Any, effect: str) -> None:
     own = own_terms({} if declared is None else {"effect": declared})
     policy = Policy([Rule("send", verdict="allow", effect=by_rule)])
     assert judge(policy, own=own).effect == effect
@@ -222,7 +220,7 @@ def test_a_rule_that_raises_asks(verdict: Verdict) -> None:
     assert terms.requester_decides is False
 
 
-def test_a_tool_whose_predicate_raises_asks() -> None:
+def test_raising_tool_predicate_asks() -> None:
     terms = judge(Policy(), needs_approval=boom)
     assert (terms.verdict, terms.rule, terms.risk.level) == (ASK, "needs_approval", "high")
     assert terms.requester_decides is False
@@ -254,20 +252,20 @@ def test_a_predicate_that_returns_no_boolean_asks(said: Any) -> None:
 
 
 @pytest.mark.parametrize("said", [0, 1, "", [], Truthy()], ids=_said)
-def test_a_rule_that_denies_and_cannot_tell_hides_no_stricter_rule(said: Any) -> None:
+def test_uncertain_deny_rule_hides_no_stricter_rule(said: Any) -> None:
     rules = [Rule(when=lambda args: said, verdict="deny"), Rule(quorum=2)]
     terms = judge(Policy(rules))
     assert (terms.verdict, terms.quorum) == (ASK, 2)
 
 
-def test_a_rule_that_raises_keeps_its_terms_and_a_higher_risk() -> None:
+def test_raising_rule_keeps_its_terms_and_risk() -> None:
     rule = Rule(when=boom, quorum=2, risk="critical", reasons=["money"], requester_decides=True)
     terms = judge(Policy([rule]))
     assert (terms.quorum, terms.risk.level, terms.risk.reasons[0]) == (2, "critical", "money")
     assert terms.requester_decides is False
 
 
-def test_a_rule_that_raises_does_not_lead_round_the_rules_below() -> None:
+def test_raising_rule_does_not_skip_later_rules() -> None:
     small = Rule(when=lambda args: args["amount"] < 10, verdict="allow", name="small")
     large = Rule(reviewers=["group:finance"], quorum=2, description="pay", name="large")
     odd = judge(Policy([small, large]), args={"amount": "1000000"})
@@ -318,7 +316,7 @@ def test_a_failing_description_does_not_block_the_call() -> None:
         assert terms.description.startswith("(the description could not be made: ")
 
 
-def test_time_without_a_zone_is_an_error_and_no_verdict() -> None:
+def test_time_without_a_zone_is_an_error() -> None:
     with pytest.raises(ValueError, match="time zone"):
         judge(Policy([Rule(hours="09:00-17:00")]), now=datetime(2026, 3, 4))
 
@@ -326,7 +324,7 @@ def test_time_without_a_zone_is_an_error_and_no_verdict() -> None:
 # --- the arguments are a copy ---
 
 
-def test_a_predicate_that_changes_the_arguments_changes_nothing() -> None:
+def test_predicate_cannot_change_the_arguments() -> None:
     args = {"to": ["ana"], "head": {"cc": [{"name": "bob"}]}}
 
     def meddle(given: dict[str, Any]) -> bool:
@@ -375,7 +373,7 @@ async def test_async_predicates_go_through_the_generator() -> None:
     assert await verdict("other", {"amount": 500}) is ASK
 
 
-def test_an_async_predicate_that_is_not_awaited_asks() -> None:
+def test_unawaited_async_predicate_asks() -> None:
     terms = judge(Policy([Rule(when=large, verdict="allow")]), args={"amount": 500})
     assert terms.verdict is ASK
     assert "was not awaited" in terms.risk.reasons[0]

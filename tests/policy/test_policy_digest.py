@@ -15,12 +15,12 @@ from sayso.policy import Policy, Rule
 
 
 @pytest.mark.parametrize("wrong", [["send_*"], "send_*", [{"tool": "x"}], 5, None, Rule("x")])
-def test_a_policy_is_made_of_rules(wrong: Any) -> None:
+def test_policy_refuses_other_than_rules(wrong: Any) -> None:
     with pytest.raises(InvalidPolicy, match="list of rules"):
         Policy(wrong)
 
 
-def test_rules_may_come_from_any_iterable() -> None:
+def test_policy_accepts_any_iterable_of_rules() -> None:
     assert Policy(Rule(tool) for tool in "ab") == Policy((Rule("a"), Rule("b")))
 
 
@@ -72,7 +72,7 @@ def test_the_digest_covers_order_and_function() -> None:
     assert Policy([Rule(where="a > 1")]).digest != Policy([Rule(where="a > 2")]).digest
 
 
-def test_the_digest_is_in_the_terms_and_the_same_in_every_process() -> None:
+def test_digest_is_stable_across_processes() -> None:
     source = (
         "from sayso.policy import Policy, Rule\n"
         "policy = Policy([Rule({'c', 'a', 'b'}, reviewers={'ana', 'bob', 'cyd'}, when=len,"

@@ -29,7 +29,7 @@ def at(text: str) -> datetime:
 # --- how it is written ---
 
 
-def test_the_tool_may_stand_first_and_the_rest_has_names() -> None:
+def test_only_tool_is_a_positional_argument() -> None:
     assert Rule("send_*") == Rule(tool="send_*") == Rule(tool=["send_*"])
     make: Any = Rule
     with pytest.raises(TypeError):
@@ -61,13 +61,13 @@ def test_rules_are_normalized() -> None:
     assert (rule.expires_in, rule.valid_for) == (900.0, 7200.0)
 
 
-def test_a_set_has_one_order_whatever_the_process() -> None:
+def test_sets_are_stored_in_sorted_order() -> None:
     people = {f"person{n}" for n in range(20)}
     assert Rule(reviewers=people).reviewers == tuple(sorted(people))
     assert Rule(frozenset({"b", "a"})).tool == ("a", "b")
 
 
-def test_reasons_may_stand_in_the_risk_or_beside_it() -> None:
+def test_reasons_of_rule_and_risk_are_joined() -> None:
     rule = Rule(risk=Risk("high", ("one",)), reasons=["two", "one"])
     assert rule.risk == Risk("high", ("one", "two"))
     assert replace(rule, name="again").risk == rule.risk
@@ -86,7 +86,7 @@ def test_a_rule_can_be_replaced_and_compared() -> None:
             replace(rule, where=blank)
 
 
-def test_where_is_compiled_in_python_too() -> None:
+def test_where_compiles_to_a_predicate() -> None:
     rule = Rule("pay", verdict="allow", where="amount < 10")
     assert rule.when is not None
     assert rule.when({"amount": 5}) is True
@@ -113,7 +113,7 @@ def test_where_is_compiled_in_python_too() -> None:
         ("send_*", "send_\nx", True),
     ],
 )
-def test_tool_is_a_glob_with_its_case(pattern: str, tool: str, fits: bool) -> None:
+def test_tool_glob_is_case_sensitive(pattern: str, tool: str, fits: bool) -> None:
     assert unmet(Rule(pattern), tool) == ("" if fits else "tool")
 
 
@@ -170,7 +170,7 @@ def test_days() -> None:
         ("2026-03-06T03:00+00:00", "days"),  # Friday morning is Thursday night
     ],
 )
-def test_a_night_belongs_to_the_day_on_which_it_began(now: str, found: str) -> None:
+def test_night_hours_belong_to_the_first_day(now: str, found: str) -> None:
     assert unmet(Rule(days="fri", hours="22:00-06:00"), now=at(now)) == found
 
 
@@ -200,14 +200,14 @@ def test_the_day_is_the_day_of_the_time_zone() -> None:
     assert unmet(rule, now=at("2026-03-04T15:00+00:00")) == ""
 
 
-def test_when_the_clock_is_put_forward_the_hour_is_left_out() -> None:
+def test_skipped_hour_matches_no_time() -> None:
     rule = Rule(hours="02:00-03:00", timezone="Europe/Berlin")
     night = at("2026-03-28T23:00+00:00")
     minutes = [night + timedelta(minutes=n) for n in range(6 * 60)]
     assert [now for now in minutes if unmet(rule, now=now) == ""] == []
 
 
-def test_when_the_clock_is_put_back_the_hour_counts_twice() -> None:
+def test_repeated_hour_matches_twice() -> None:
     rule = Rule(hours="02:00-03:00", timezone="Europe/Berlin")
     night = at("2026-10-24T22:00+00:00")
     minutes = [night + timedelta(minutes=n) for n in range(6 * 60)]
@@ -247,7 +247,7 @@ def test_a_span_and_its_complement_cover_the_day(
 
 
 @given(st.datetimes(datetime(2020, 1, 1), datetime(2030, 1, 1)), st.integers(-14, 14))
-def test_the_same_moment_fits_whatever_zone_it_is_written_in(now: datetime, offset: int) -> None:
+def test_moment_matches_in_any_time_zone(now: datetime, offset: int) -> None:
     rule = Rule(hours="09:00-17:00", days=["mon", "tue"], timezone="America/New_York")
     moment = now.replace(tzinfo=UTC)
     elsewhere = moment.astimezone(timezone(timedelta(hours=offset)))
@@ -322,7 +322,7 @@ def test_the_same_moment_fits_whatever_zone_it_is_written_in(now: datetime, offs
         ({"verdict": "allow", "requester_decides": False}, "does not ask"),
     ],
 )
-def test_a_rule_that_means_nothing_is_refused(given: dict[str, Any], message: str) -> None:
+def test_invalid_rule_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidPolicy, match=message):
         Rule(**given)
 
@@ -350,7 +350,7 @@ def test_lengths_of_time(written: float | timedelta | str | None, length: float 
 
 
 @pytest.mark.parametrize("written", ["", "m", "15", "15 m", "15M", "1w", "1e3s", "٣m", "15m\n"])
-def test_lengths_of_time_that_are_none(written: str) -> None:
+def test_invalid_duration_is_refused(written: str) -> None:
     with pytest.raises(InvalidPolicy, match="expires_in="):
         parse_duration(written, "expires_in")
 

@@ -87,7 +87,7 @@ def test_tightened_is_never_laxer_than_either(old: Terms, new: Terms) -> None:
 @given(
     some_terms, some_terms, st.sets(st.sampled_from(["ana", "bob", "cyd", "group:x", "group:y"]))
 )
-def test_tightened_reviewers_stand_in_both_lists(old: Terms, new: Terms, names: set[str]) -> None:
+def test_tightened_reviewers_are_in_both_lists(old: Terms, new: Terms, names: set[str]) -> None:
     both = tighten(old, new)
     disjoint = old.reviewers and new.reviewers and not set(old.reviewers) & set(new.reviewers)
     if may_decide(both, names):
@@ -97,7 +97,7 @@ def test_tightened_reviewers_stand_in_both_lists(old: Terms, new: Terms, names: 
 
 
 @given(some_terms, some_terms)
-def test_tightened_twice_is_tightened_once(old: Terms, new: Terms) -> None:
+def test_tightening_is_idempotent(old: Terms, new: Terms) -> None:
     both = tighten(old, new)
     assert tighten(both, new) == both
     assert tighten(both, both) == both
@@ -116,7 +116,7 @@ def test_the_same_terms_are_not_stricter(terms: Terms) -> None:
 
 
 @given(some_terms, some_terms)
-def test_stricter_says_whether_tightening_changed_a_demand(old: Terms, new: Terms) -> None:
+def test_is_stricter_matches_changed_demands(old: Terms, new: Terms) -> None:
     both = tighten(old, new)
     assert is_stricter(old, new) == is_stricter(old, both)
     assert not is_stricter(both, new)
@@ -142,7 +142,7 @@ def test_stricter_says_whether_tightening_changed_a_demand(old: Terms, new: Term
         {"effect": "idempotent"},
     ],
 )
-def test_each_demand_makes_terms_stricter_and_cannot_be_taken_back(change: dict[str, Any]) -> None:
+def test_added_demand_cannot_be_removed(change: dict[str, Any]) -> None:
     lax = Terms(effect="read")
     strict = replace(lax, **change)
     assert is_stricter(lax, strict)
@@ -150,7 +150,7 @@ def test_each_demand_makes_terms_stricter_and_cannot_be_taken_back(change: dict[
     assert tighten(lax, strict) == tighten(strict, lax) == strict
 
 
-def test_after_an_edit_the_words_are_those_of_the_new_call() -> None:
+def test_tightening_uses_the_new_description() -> None:
     old = Terms(rule="small", policy="p1", description="pay 5", risk=Risk("low", ("r1",)))
     new = Terms(rule="large", policy="p2", description="pay 500", risk=Risk("low", ("r2",)))
     both = tighten(old, new)

@@ -91,7 +91,7 @@ def test_every_key_of_a_file() -> None:
     assert drop.verdict is Verdict.DENY
 
 
-def test_the_policy_of_a_file_is_the_policy_of_its_rules() -> None:
+def test_file_policy_equals_its_rules() -> None:
     policy = Policy.from_toml(WHOLE)
     assert policy == Policy(policy.rules)
     assert policy.digest == Policy.from_toml(f"# a comment\n{WHOLE}").digest
@@ -116,7 +116,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_the_page_has_every_key_in_its_tables(key: str) -> None:
+def test_docs_page_lists_every_key(key: str) -> None:
     assert f"\n| `{key}` |" in PAGE
 
 
@@ -220,7 +220,7 @@ def test_a_bad_file_is_refused(text: Any, message: str) -> None:
         ("tool = 'x'\n[[rule]]\nname = 'b'\nrisk = 1", "rule 2 ('b'): risk = 1"),
     ],
 )
-def test_a_bad_rule_says_what_to_write(text: str, message: str) -> None:
+def test_invalid_rule_error_gives_advice(text: str, message: str) -> None:
     with pytest.raises(InvalidPolicy) as caught:
         Policy.from_toml(f"[[rule]]\n{text}")
     assert message in str(caught.value)
@@ -234,7 +234,7 @@ def test_only_text_is_read(text: Any) -> None:
 
 
 @given(st.text() | st.text("[]rule\n=\"' ,.{}#tol1").map(lambda tail: f"[[rule]]\n{tail}"))
-def test_no_text_does_anything_but_be_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:
         policy = Policy.from_toml(text)
     except InvalidPolicy:
