@@ -74,6 +74,7 @@ ERRORS = {
     "Refused",
     "Rejected",
     "ResultNotKept",
+    "StoreClosed",
     "StoreError",
     "StoreVersion",
     "Superseded",

@@ -27,6 +27,7 @@
     │   └── UnknownKey       a row was signed with a key that this process does not have
     ├── ModelError           the model could not be reached, or refused the request
     └── StoreError           the store cannot be read or written
+        ├── StoreClosed      this store object was closed
         └── StoreVersion     the store was written by another version
 
 ``Paused`` is outside the tree: it derives from ``BaseException``, so that a framework that turns
@@ -208,6 +209,10 @@ class UnknownKey(KeyMissing):
 
 class StoreError(SaysoError):
     """The store cannot be read or written. Nothing was changed."""
+
+
+class StoreClosed(StoreError):
+    """``close`` was called on this store object, so no later use of it succeeds."""
 
 
 class StoreVersion(StoreError):

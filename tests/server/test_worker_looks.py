@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +18,9 @@ import sayso
 from sayso.agent.agent import lend_store
 from sayso.engine.commands import Note
 from sayso.inbox import Inbox
-from sayso.server import create_app
+from sayso.server import app, create_app, feed, webhooks
 from sayso.stores.memory import MemoryStore
+from sayso.stores.sqlite import SqliteStore
 from sayso.worker import Worker, worker
 
 
@@ -171,3 +173,37 @@ def test_a_stop_that_comes_after_the_end_is_no_error() -> None:
 def test_how_many_at_once_is_a_whole_number(concurrency: Any) -> None:
     with pytest.raises(ValueError, match="pass a whole number, or 0 for none"):
         Worker([], MemoryStore(), concurrency=concurrency)
+
+
+async def test_closed_store_ends_worker_with_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "POLL_SECONDS", 0.05)
+    store = SqliteStore(tmp_path / "sayso.db")
+    task = asyncio.create_task(Worker([], store).run())
+    await asyncio.sleep(0.2)
+    store.close()
+    await asyncio.wait_for(task, 20)
+    assert len(caplog.records) == 1
+    assert "is closed: open it again" in caplog.text
+
+
+async def test_closed_store_ends_background_tasks_of_server(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "POLL_SECONDS", 0.05)
+    for module, name in ((app, "SEAL_CHECK"), (feed, "_POLL"), (webhooks, "_POLL")):
+        monkeypatch.setattr(module, name, 0.05)
+    monkeypatch.setenv("SAYSO_KEY", "k" * 43)
+    store = SqliteStore(tmp_path / "sayso.db")
+    endpoint = webhooks.Endpoint("https://example.com/hook", f"whsec_{'s' * 32}")
+    server = create_app(store=store, webhooks=[endpoint])
+    others = asyncio.all_tasks()
+    async with server.router.lifespan_context(server):
+        live = server.state.sayso.feed
+        reader = asyncio.create_task(anext(live.follow(store.tail(), 60.0)))
+        await until_async(lambda: live.readers)
+        store.close()
+        await until_async(lambda: asyncio.all_tasks() <= others)
+    await asyncio.gather(reader, return_exceptions=True)
+    assert [record.name for record in caplog.records] == ["sayso.worker"]

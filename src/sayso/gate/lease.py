@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 from sayso.engine.commands import Cancel, Claim, EndLease, Finish, Note, Park, Propose, Reopen
 from sayso.engine.renewing import Renewal
-from sayso.errors import Conflict, Leased, SaysoError, StoreError
+from sayso.errors import Conflict, Leased, SaysoError, StoreClosed, StoreError
 from sayso.forking import fork_safe_lock, process, renew_in_child
 from sayso.gate import os_threads
 from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
@@ -387,6 +387,11 @@ class LeaseRenewer:
             patience = min(lease.length for lease in leases) / 3
             extended = leases[0].store.renew(list(renewals.values()), patience)
             self._failing = False
+        except StoreClosed:
+            with self._lock:
+                for lease in leases:
+                    self._due.pop(lease, None)
+            return
         except SaysoError as error:
             if not self._failing:  # it is tried again soon, and would say the same
                 log.warning("leases could not be renewed yet: %s", error)

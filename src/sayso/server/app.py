@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 
 from sayso.agent.agent import Resumable, lend_store
 from sayso.agent.events import wait_for_streams
-from sayso.errors import SaysoError
+from sayso.errors import SaysoError, StoreClosed
 from sayso.gate import Gate
 from sayso.inbox import Inbox
 from sayso.policy import Policy
@@ -246,6 +246,8 @@ async def _seal_when_due(store: Store) -> None:
     while store.keys.can_sign:
         try:
             await to_thread(store.seal_if_due)
+        except StoreClosed:
+            return
         except SaysoError as error:
             log.warning("cannot seal the audit log, retrying: %s", error)
         await asyncio.sleep(SEAL_CHECK)

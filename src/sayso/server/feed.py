@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from sayso.errors import SaysoError
+from sayso.errors import SaysoError, StoreClosed
 from sayso.inbox.people import Audience
 from sayso.rows import SYSTEM_THREAD, Event
 from sayso.server.audiences import EventAudiences
@@ -116,6 +116,9 @@ class Feed:
             try:
                 with contextlib.closing(CommitWaiter(self._store, None)) as commits:
                     await self._follow_store(commits)
+            except StoreClosed:
+                self.close()
+                return
             except SaysoError as error:
                 log.warning("the live feed cannot read the store, retrying: %s", error)
                 await asyncio.sleep(1)

@@ -34,7 +34,7 @@ from standardwebhooks import Webhook
 
 from sayso import codec
 from sayso.engine.commands import Note
-from sayso.errors import SaysoError
+from sayso.errors import SaysoError, StoreClosed
 from sayso.redaction import Secrets, mask_request, masked_title, redact
 from sayso.rows import Call, CallStatus, Event
 from sayso.server.monitoring import Metrics
@@ -495,6 +495,9 @@ class EndpointReader:
             while not stopping.is_set():
                 try:
                     seconds, listening = await self._step()
+                except StoreClosed:
+                    stopping.set()
+                    return
                 except SaysoError as error:
                     log.warning("the webhook outbox cannot read the store, retrying: %s", error)
                     seconds, listening = 1.0, False

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 
+from sayso.errors import StoreClosed
 from sayso.rows import Event
 from sayso.stores.base import Cursor, Store
 from sayso.sync import CommitWaiter, to_thread
@@ -50,12 +51,14 @@ class EventFollower:
             await to_thread(lambda: self._store.move_cursor(self._name, tail, expected=""))
 
     async def run(self) -> None:
-        """Deliver events until cancelled."""
+        """Deliver events until cancelled, or until the store is closed."""
         with closing(CommitWaiter(self._store, None)) as commits:
             while True:
                 try:
                     rest = await self._step()
                     self._failed = 0
+                except StoreClosed:
+                    return
                 except Exception as error:
                     rest = min(_FIRST_TRY * 2**self._failed, _LAST_TRY)
                     self._failed = min(self._failed + 1, 10)

@@ -26,7 +26,7 @@ from sayso.agent import Agent, Resumable
 from sayso.agent.agent import nested_stores, store_mismatch
 from sayso.agent.events import Ended
 from sayso.engine.commands import Note
-from sayso.errors import SaysoError
+from sayso.errors import SaysoError, StoreClosed
 from sayso.gate.lease import DueRun, leave_if_taken
 from sayso.rows import LIVE, Event, Run
 from sayso.stores.base import Query, Store
@@ -212,6 +212,10 @@ class Worker:
                 # What is due already must not shorten the wait.
                 soon = await read(self.store, self.store.next_due, now)
                 self._seen, self._look_at = now - _LATE_COMMIT, time.monotonic() + POLL_SECONDS
+        except StoreClosed as error:
+            log.warning("this worker stops: %s", error)
+            self.stop()
+            return 0.0
         except SaysoError as error:
             self._behind = True
             log.warning("the store cannot be read, trying again: %s", error)
@@ -443,6 +447,8 @@ class Relay:
                     if run.due(late) and self._worker.busy < self._worker.concurrency:
                         log.warning("run %s: the dispatcher is late, resuming without it", run.id)
                         self._worker.begin(run)
+            except StoreClosed:
+                return
             except Exception as error:
                 log.warning("the store cannot be scanned: %s", error)
             await asyncio.sleep(self._scan)

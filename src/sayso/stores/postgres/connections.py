@@ -28,7 +28,7 @@ from psycopg.adapt import Transformer
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
-from sayso.errors import Conflict, InvalidCall, SaysoError, StoreError
+from sayso.errors import Conflict, InvalidCall, SaysoError, StoreClosed, StoreError
 from sayso.forking import call_in_child, renew_in_child
 from sayso.stores.row_checks import event_taken
 
@@ -411,7 +411,7 @@ class Pool:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise StoreError(f"{self._url} is closed: open it again")
+            raise StoreClosed(f"{self._url} is closed: open it again")
 
     def _take(self, end: float) -> Connection:
         nap = FIRST_NAP

@@ -29,7 +29,7 @@ from sayso.engine import Command, UnitOfWork
 from sayso.engine.commands import Needs
 from sayso.engine.renewing import Renewal
 from sayso.engine.unit_of_work import COUNTERS
-from sayso.errors import Conflict, StoreError
+from sayso.errors import Conflict, StoreClosed, StoreError
 from sayso.forking import no_fork, process, renew_in_child
 from sayso.keys import Keyring
 from sayso.rows import Call, Event, Run, Thread
@@ -394,7 +394,7 @@ class SqliteStore(SqliteReads):
 
     def _open(self) -> Connection:
         if self._closed:
-            raise StoreError(f"{self.url} is closed: open it again")
+            raise StoreClosed(f"{self.url} is closed: open it again")
         if self._sidecar.closed:  # this is a forked child
             check_usable(self.path)
             self._sidecar = Sidecar(self.path, self._name)
