@@ -147,7 +147,7 @@ async def test_capabilities_see_the_same(world: World) -> None:
     looks = [("tool", "look", {"at": "ana"}), ("tool", "look", {"at": "bob"})]
     for seen in (events[:half], events[half:]):
         assert seen[:3] == [("model", 1), *looks]
-        # The tool is sync, so the framework runs both calls in OS threads, and either may end first.
+        # The framework runs sync tools in OS threads, so either call may end first.
         assert sorted(seen[3:5]) == [("result", "seen ana"), ("result", "seen bob")]
         assert seen[5:] == [("model", 3)]
     assert plain(guarded.all_messages()) == plain(bare.all_messages())
