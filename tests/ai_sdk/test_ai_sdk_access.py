@@ -15,6 +15,7 @@ import sayso.demo
 from sayso import audit
 from sayso.adapters import ai_sdk
 from sayso.adapters.ai_sdk.response import StreamWriter
+from sayso.engine.commands import Note
 from sayso.stores.base import Store
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import ScriptedModel, call, say
@@ -57,6 +58,15 @@ async def test_of_two_who_post_first_one_is_the_owner(tmp_path: Path) -> None:
     finally:
         for store in stores:
             store.close()
+
+
+def test_second_opening_cannot_take_chat(store: Store) -> None:
+    store.transact(Note(thread="c1", type="opened", actor="ana"))
+    store.transact(Note(thread="c2", type="said", actor="code"))
+    for chat in ("c1", "c2"):
+        with pytest.raises(sayso.Conflict, match="exists already"):
+            store.transact(Note(thread=chat, type="opened", actor="ben"))
+    assert [(t.id, t.owner) for t in store.threads() if t.owner] == [("c1", "ana")]
 
 
 async def test_reviewers_see_what_they_may_decide(store: Store) -> None:

@@ -194,5 +194,7 @@ def rests_on_rights(grant: Grant, person: Person) -> bool:
 
 def note(work: UnitOfWork, command: Note) -> None:
     if command.type == "opened":
+        if work.thread.seq:
+            raise Conflict(f"the thread {command.thread!r:.80} exists already: read who owns it")
         work.set_owner(command.actor)
     work.emit(command.type, actor=command.actor, **command.body)

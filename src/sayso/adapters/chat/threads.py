@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Generator, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +20,7 @@ from sayso.adapters.chat.views import Exchange, RunView, exchanges
 from sayso.agent.agent import judge_edit
 from sayso.engine.asking import doubt_envelope
 from sayso.engine.commands import Note
-from sayso.errors import InvalidCall, NotAllowed, NotFound, SaysoError, StoreError
+from sayso.errors import Conflict, InvalidCall, NotAllowed, NotFound, SaysoError, StoreError
 from sayso.inbox import Inbox
 from sayso.inbox.people import may_see, requests_in
 from sayso.rows import Call, CallStatus
@@ -208,7 +208,8 @@ async def check_owner(
     if owner is None:
         owner = await read(store, owner_of, store, chat)
         if owner is None and opens:
-            await write(store, Note(thread=chat, type=_OPENED, actor=by.name))
+            with suppress(Conflict):
+                await write(store, Note(thread=chat, type=_OPENED, actor=by.name))
             owner = await read(store, owner_of, store, chat)
         if owner:
             listener.owners[chat] = owner
