@@ -28,12 +28,11 @@ import sayso
 from sayso.engine.row_macs import row_mac
 from sayso.keys import ENVIRONMENT, new_key
 from sayso.rows import Call, call_from, call_values, run_from, run_values
+from sayso.server.monitoring import TallyCache
 from sayso.server.routes.stats import stats
 from sayso.stores import open_store
 from sayso.stores.base import Query, Store, Viewer, engine_deps
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.statements import POSTGRES, SQLITE
-from sayso.stores.sql.totals import count_calls
 from sayso.types import Reviewer
 from tests.postgres_server import PostgresServer
 
@@ -89,22 +88,10 @@ def fill(url: str, pending: int, closed: int) -> None:
         for each, count in ((asked, pending), (done, closed)):
             for call_id in each:
                 copy(database, mac, url.startswith("sqlite"), call_id, count // len(each))
-        update_all_totals(database, url.startswith("sqlite"))
         database.commit()
     if not url.startswith("sqlite"):
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("VACUUM ANALYZE")
-
-
-def update_all_totals(database: Any, lite: bool) -> None:
-    """Bring the totals of the statistics up to date, as seals do."""
-
-    def execute(text: str, values: Any) -> Any:
-        return database.execute(text if lite else text.replace("?", "%s"), values)
-
-    calls = [row[0] for row in execute("SELECT call FROM request_change", ()).fetchall()]
-    for start in range(0, len(calls), _BATCH):
-        count_calls(execute, SQLITE if lite else POSTGRES, calls[start : start + _BATCH])
 
 
 def connected(url: str) -> Any:
@@ -227,9 +214,9 @@ def looks(store: Any) -> dict[str, Callable[[], Any]]:
         "health": lambda: (store.tail(), store.restored()),
         "overdue": lambda: store.overdue(1),
         "runs of a status and agent": lambda: store.runs(status="paused", agent="clerk"),
-        "insights, admin": lambda: stats(store, admin, 7),
-        "insights, reviewer": lambda: stats(store, reviewer, 7),
-        "insights, 90 days": lambda: stats(store, admin, 90),
+        "insights, admin": lambda: stats(TallyCache(store), admin, 7),
+        "insights, reviewer": lambda: stats(TallyCache(store), reviewer, 7),
+        "insights, 90 days": lambda: stats(TallyCache(store), admin, 90),
     }
 
 

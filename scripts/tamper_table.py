@@ -55,9 +55,6 @@ TABLES = {
     "search_word": "search index (words)",
     "request_group": "groups of requests",
     "open_count": "counts of open requests",
-    "request_change": "statistics: latest changes",
-    "request_series": "statistics: what is counted",
-    "request_total": "statistics: totals",
     "cursor": "place of a reader in the feed",
 }
 

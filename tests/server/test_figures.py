@@ -7,9 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import pytest
 from served import Served, opened
 
+from sayso.server import monitoring
+from sayso.server.monitoring import TallyCache
 from sayso.server.routes import stats
+from sayso.stores.base import Viewer
 from sayso.stores.memory import MemoryStore
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
@@ -33,9 +37,25 @@ def test_days_are_those_of_who_reads(open_server: Served) -> None:
 def test_the_first_day_is_counted_from_its_morning() -> None:
     noon: Micros = 1_700_000_000_000_000
     store = MemoryStore(clock=lambda: noon)
-    figures = stats.stats(store, Reviewer("ana", role="admin"), 2)
+    figures = stats.stats(TallyCache(store), Reviewer("ana", role="admin"), 2)
     assert figures["since"] == "2023-11-13T00:00:00+00:00"
     assert [day["day"] for day in figures["per_day"]] == ["2023-11-13", "2023-11-14"]
+
+
+def test_slow_tallies_are_kept_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(MemoryStore(), FakeClock(), lambda store: store)
+    cache = TallyCache(world.store)
+    world.ask(run="r1", thread="t1")
+    assert len(cache.tallies(Viewer(), [0]).tallies) == 1
+    world.decide(world.ask(run="r2", thread="t2"))
+    assert len(cache.tallies(Viewer(), [0]).tallies) == 2, "a quick answer is not kept"
+    monkeypatch.setattr(monitoring, "_SLOW_SECONDS", 0.0)
+    kept = cache.tallies(Viewer(), [0])
+    world.decide(world.ask(run="r3", thread="t3"), "reject")
+    assert cache.tallies(Viewer(), [0]) is kept
+    assert len(cache.tallies(Viewer(names=frozenset(("ana",))), [0]).tallies) == 3
+    monkeypatch.setattr(monitoring.time, "monotonic", lambda: float("inf"))
+    assert len(cache.tallies(Viewer(), [0]).tallies) == 3
 
 
 def test_figures_count_what_happened_in_the_days_of_a_zone(tmp_path: Path) -> None:
@@ -63,7 +83,7 @@ def test_figures_count_what_happened_in_the_days_of_a_zone(tmp_path: Path) -> No
         world.ask("pay", run="open", thread="open")
         clock.advance(120)
         zone = ZoneInfo("Asia/Kathmandu")
-        figures = stats.stats(store, Reviewer("root", role="admin"), 2, zone)
+        figures = stats.stats(TallyCache(store), Reviewer("root", role="admin"), 2, zone)
     assert figures["since"] == "2026-03-02T00:00:00+05:45"
     assert figures["per_day"] == [
         {"day": "2026-03-02", "asked": 3, "decided": 2, "expired": 0},

@@ -29,7 +29,7 @@ from sayso.engine.grants import grant_bytes
 from sayso.engine.people import credential_bytes, person_bytes
 from sayso.errors import UnknownKey
 from sayso.rows import SYSTEM_THREAD, Credential, Event, Person
-from sayso.stores.base import History, StoreReads
+from sayso.stores.base import StoreReads
 from sayso.stores.row_checks import row_wrong
 from sayso.stores.seals import Seal, seal_bytes
 from sayso.types import Grant, Micros, look_of
@@ -158,8 +158,6 @@ class SystemThread:
         self._seq, self._hash = 0, ""
         #: Pruned runs, and the time before which their events were pruned.
         self._pruned: dict[str, Micros] = {}
-        #: What statistics count of pruned requests.
-        self.pruned_requests: Counter[History] = Counter()
         #: How often pruned calls used each grant.
         self.pruned_uses: Counter[str] = Counter()
         self.grants: dict[str, Issuance] = {}
@@ -186,8 +184,6 @@ class SystemThread:
         if event.type == "pruned" and self._is_proven(event):
             for run in body["runs"]:
                 self._pruned[run] = max(body["before"], self._pruned.get(run, 0))
-            for *history, many in body["requests"]:
-                self.pruned_requests[History(*history)] += many
             self.pruned_uses.update(body["spent"])
         elif event.type == "granted":
             self.grants[body["grant"]] = Issuance(event, body)

@@ -27,7 +27,7 @@ from sayso.server import openapi, responses
 from sayso.server.access import RightsWatch
 from sayso.server.feed import Feed
 from sayso.server.middleware import SecurityMiddleware, normalize_origins
-from sayso.server.monitoring import HealthCheck, Metrics
+from sayso.server.monitoring import HealthCheck, Metrics, TallyCache
 from sayso.server.remote_agents import edit_validator, policy_judge
 from sayso.server.request_views import RequestListCache
 from sayso.server.routes import (
@@ -106,6 +106,7 @@ def create_app(
         metrics=metrics,
         health=HealthCheck(opened),
         hooks=HookSessions(),
+        tally_cache=TallyCache(opened),
         oidc=_provider(oidc),
         passkeys=auth and find_spec("webauthn") is not None,
         auth=auth,

@@ -1,4 +1,4 @@
-"""Prometheus metrics, and the health check of the store.
+"""Prometheus metrics, the health check of the store, and the counts for its insights.
 
 A store waits a long time for a database that is away, so that work continues once it is back.
 Probes cannot wait that long and come again and again, so they share one check, which runs in its
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
@@ -20,8 +20,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 import sayso
 from sayso.errors import SaysoError
 from sayso.forking import renew_in_child
-from sayso.stores.base import Store
-from sayso.types import Json
+from sayso.stores.base import Store, Tallies, Viewer
+from sayso.types import Json, Micros
 from sayso.worker.steps import Step
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
@@ -185,3 +185,30 @@ class HealthCheck:
 def _unhealthy(reason: str) -> Health:
     body = {"status": "unwell", "store": reason, "version": sayso.__version__}
     return Health(503, body)
+
+
+#: An answer that took longer to count is slow, and kept for so long.
+_SLOW_SECONDS = 0.05
+_KEPT_SECONDS = 60.0
+
+
+class TallyCache:
+    """Counts what happened to the requests of a store, and keeps an answer that took long."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._kept: dict[tuple[Viewer, tuple[Micros, ...]], tuple[float, Tallies]] = {}
+
+    def tallies(self, viewer: Viewer, since: Sequence[Micros]) -> Tallies:
+        """Return the tallies of the store; those of a large store are up to a minute old."""
+        key = (viewer, tuple(since))
+        began = time.monotonic()
+        kept_until, tallies = self._kept.get(key, (0.0, None))
+        if tallies is not None and began < kept_until:
+            return tallies
+        tallies = self.store.tallies(viewer, since)
+        ended = time.monotonic()
+        if ended - began > _SLOW_SECONDS:
+            fresh = {key: kept for key, kept in self._kept.items() if kept[0] > ended}
+            self._kept = {**fresh, key: (ended + _KEPT_SECONDS, tallies)}
+        return tallies

@@ -20,7 +20,7 @@ from sayso.inbox.decisions import Validate
 from sayso.inbox.inbox import Judge
 from sayso.server.access import RightsWatch
 from sayso.server.feed import Feed
-from sayso.server.monitoring import HealthCheck, Metrics
+from sayso.server.monitoring import HealthCheck, Metrics, TallyCache
 from sayso.server.request_views import RequestListCache
 from sayso.stores.base import Store
 from sayso.types import SECOND, Micros
@@ -198,6 +198,8 @@ class Service:
     metrics: Metrics
     health: HealthCheck
     hooks: HookSessions
+    #: Counts requests for the insights.
+    tally_cache: TallyCache
     oidc: Provider | None
     #: Whether the library for passkeys is installed, and people are known here.
     passkeys: bool

@@ -187,24 +187,6 @@ class ListedCall(NamedTuple):
     decided_at: Micros | None
 
 
-class History(NamedTuple):
-    """What happened to a request, as far as statistics count it."""
-
-    kind: str
-    tool: str
-    #: The names of the reviewers, as a JSON array.
-    reviewers: str
-    #: When it was asked, in slots.
-    asked: int
-    #: ``expired``, how a person decided, or "" if neither happened.
-    outcome: str = ""
-    #: When, in slots.
-    ended: int = 0
-    #: Who decided, and in how many seconds, rounded down; "" and -1 if no person did.
-    person: str = ""
-    took: int = -1
-
-
 class Tally(NamedTuple):
     """How often something happened to the requests of a tool, in each of some periods."""
 
@@ -323,8 +305,8 @@ class StoreReads(Protocol):
         """Count what happened to requests in periods that begin at these times, in order.
 
         Each period ends where the next begins, and the last has no end. Times are rounded down to
-        15 minutes. Counts the requests for everyone and those for one of the viewer's names, also
-        pruned ones; it reads totals, and checks no MAC.
+        15 minutes. Counts the requests for everyone and those for one of the viewer's names; checks
+        no MAC.
         """
         ...
 
@@ -334,13 +316,6 @@ class StoreReads(Protocol):
 
     def miscounted(self) -> int:
         """Return how many counts of open requests differ from the requests, for the audit."""
-        ...
-
-    def wrong_totals(self, pruned: Mapping[History, int]) -> int:
-        """Return how many series of ``tallies`` differ from the requests, for the audit.
-
-        ``pruned`` is what the record says of the requests that were pruned.
-        """
         ...
 
     def waiting(self) -> dict[str, int]:
@@ -653,19 +628,16 @@ def pruned_note(
     by: str,
     forgotten: list[tuple[str, str]],
     counts: dict[str, int],
-    requests: Mapping[History, int],
     spent: Mapping[str, int],
 ) -> Note:
     """Return the note that names what was pruned; the audit accepts missing bodies only with it.
 
-    The pruned requests stay counted in statistics, so the note says what is counted of them. It
-    also says how often pruned calls used each grant, so that a spent grant stays spent.
+    It also says how often pruned calls used each grant, so that a spent grant stays spent.
     """
     body = {
         "before": before,
         "runs": sorted(run for _, run in forgotten),
         "counts": counts,
-        "requests": sorted([*history, many] for history, many in requests.items()),
         "spent": dict(sorted(spent.items())),
     }
     return Note(type="pruned", actor=by, body=body)

@@ -20,7 +20,7 @@ from typing import NamedTuple, get_args
 from sayso import codec
 from sayso.redaction import may_have_secrets, redact, secrets_in
 from sayso.rows import Call, CallStatus, Tool
-from sayso.stores.base import History, ListedCall, Query, SearchKey, Viewer
+from sayso.stores.base import ListedCall, Query, SearchKey, Viewer
 from sayso.types import Micros, RequestStatus, plain_name
 from sayso.views import public_status
 
@@ -158,65 +158,9 @@ DECIDED, APPROVING = ("approved", "edited", "rejected", "responded"), ("approved
 TOOK_STEPS = ((20, 1), (60, 5), (600, 30), (3600, 180), (86_400, 1800), (0, 21_600))
 
 
-class Series(NamedTuple):
-    """Facts that are counted together: of a tool, or of a person and the time taken."""
-
-    #: ``asked``, an outcome, or ``for`` or ``against`` with the time taken.
-    what: str
-    kind: str
-    tool: str
-    reviewers: str
-    person: str = ""
-    took: int = -1
-
-
 def took_width(seconds: int) -> int:
     """Return the width of the step that a time to a decision was rounded down to."""
     return next(step for end, step in TOOK_STEPS if seconds < end or not end)
-
-
-def history_of(
-    kind: str,
-    tool: str,
-    reviewers: str,
-    list_status: str,
-    created: Micros,
-    decided_at: Micros | None,
-    decided_by: str | None,
-    expires_at: Micros | None,
-) -> History | None:
-    """Return what statistics count of a request; ``None`` if no person was asked."""
-    if list_status == UNASKED:
-        return None
-    asked = created // SLOT
-    if list_status == "expired":
-        ended = created if expires_at is None else expires_at
-        return History(kind, tool, reviewers, asked, list_status, ended // SLOT)
-    if decided_at is None or list_status not in DECIDED:
-        return History(kind, tool, reviewers, asked)
-    took = max(decided_at - created, 0) // 1_000_000
-    took -= took % took_width(took)
-    person, ended = decided_by or "", decided_at // SLOT
-    return History(kind, tool, reviewers, asked, list_status, ended, person, took)
-
-
-def history_of_call(call: Call) -> History | None:
-    group, (by, at) = group_key_of(call), decided(call)
-    names = (group.kind, group.tool, group.reviewers)
-    return history_of(*names, list_status_of(call), call.created, at, by, call.expires_at)
-
-
-def facts_of(history: History) -> list[tuple[Series, int]]:
-    """Return the series that count a request, each with the slot in which it does."""
-    kind, tool, reviewers = history[:3]
-    facts = [(Series("asked", kind, tool, reviewers), history.asked)]
-    if history.outcome:
-        facts.append((Series(history.outcome, kind, tool, reviewers), history.ended))
-    if history.took >= 0:
-        what = "for" if history.outcome in APPROVING else "against"
-        times = Series(what, "", "", reviewers, history.person, history.took)
-        facts.append((times, history.ended))
-    return facts
 
 
 def is_listed_right(found: ListedCall, tool: Tool | None) -> bool:

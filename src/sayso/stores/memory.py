@@ -7,11 +7,10 @@ import threading
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sayso import codec
 from sayso.engine import Command, UnitOfWork
 from sayso.engine.commands import Needs
 from sayso.engine.renewing import Renewal, renewed
@@ -41,7 +40,6 @@ from sayso.stores.base import (
     Cursor,
     DecisionTime,
     Due,
-    History,
     Hub,
     ListedCall,
     Listener,
@@ -63,13 +61,14 @@ from sayso.stores.base import (
     run_commands,
 )
 from sayso.stores.listing import (
+    APPROVING,
+    DECIDED,
     OPEN,
     SLOT,
+    UNASKED,
     decided,
-    facts_of,
     fits,
     group_key_of,
-    history_of_call,
     is_for,
     list_status_of,
     list_statuses_of,
@@ -77,6 +76,7 @@ from sayso.stores.listing import (
     sees_group,
     short,
     shows,
+    took_width,
 )
 from sayso.stores.nested_runs import still_needed
 from sayso.stores.seals import Seal, SealSchedule, Unsealed, next_seal
@@ -108,8 +108,6 @@ class MemoryStore:
         self._cursors: dict[str, str] = {}
         self._runs: dict[str, Run] = {}
         self._calls: dict[str, Call] = {}
-        #: What statistics still count of pruned calls.
-        self._pruned: Counter[History] = Counter()
         self._order: dict[str, int] = {}
         self._by_key: dict[tuple[str, str], str] = {}
         self._tools: dict[str, Tool] = {}
@@ -320,13 +318,10 @@ class MemoryStore:
                 if event.run in ids and event.body is not None:
                     self._events[index] = event._replace(body=None)
                     counts["bodies"] += 1
-            pruned: Counter[History] = Counter()
             spent: Counter[str] = Counter()
             for call in [c for c in self._calls.values() if c.run in ids]:
                 if call.grant is not None and call.attempt:
                     spent[call.grant] += 1
-                if (history := history_of_call(call)) is not None:
-                    pruned[history] += 1
                 del self._calls[call.id], self._by_key[call.run, call.key]
                 counts["calls"] += 1
             for refusal in [one for one in self._refusals.values() if one.run in ids]:
@@ -340,8 +335,7 @@ class MemoryStore:
                     counts["messages"] += len(gone)
             for run in over:
                 del self._runs[run.id]
-            self._pruned += pruned
-            self.transact(pruned_note(before, by, forgotten, counts, pruned, spent))
+            self.transact(pruned_note(before, by, forgotten, counts, spent))
             self.seal()
             return counts
 
@@ -452,19 +446,19 @@ class MemoryStore:
         slots = [at // SLOT for at in since]
         counts: dict[tuple[str, str, str], list[int]] = {}
         times: Counter[DecisionTime] = Counter()
-        histories = Counter(map(history_of_call, list(self._calls.values()))) + self._pruned
-        for history, many in histories.items():
-            if history is None or not sees_group(viewer, codec.loads(history.reviewers)):
+        for call in list(self._calls.values()):
+            if not sees_group(viewer, call.terms.reviewers):
                 continue
-            for series, slot in facts_of(history):
-                period = bisect_right(slots, slot) - 1
+            for what, at in _moments(call):
+                period = bisect_right(slots, at // SLOT) - 1
                 if period < 0:
                     continue
-                if series.took >= 0:
-                    times[DecisionTime(series.person, series.what == "for", series.took)] += many
-                else:
-                    key = (series.what, series.kind, series.tool)
-                    counts.setdefault(key, [0] * len(slots))[period] += many
+                key = (what, call.kind, short(call.tool))
+                counts.setdefault(key, [0] * len(slots))[period] += 1
+                if what in DECIDED:
+                    seconds = max(at - call.created, 0) // 1_000_000
+                    seconds -= seconds % took_width(seconds)
+                    times[DecisionTime(decided(call)[0] or "", what in APPROVING, seconds)] += 1
         return Tallies([Tally(*key, tuple(each)) for key, each in counts.items()], dict(times))
 
     def open_ages(self, viewer: Viewer, since: Sequence[Micros]) -> OpenAges:
@@ -476,9 +470,6 @@ class MemoryStore:
         periods = Counter(bisect_right(since, at) - 1 for at in created)
         newer = tuple(periods[n] for n in range(len(since)))
         return OpenAges(len(created), min(created, default=None), newer)
-
-    def wrong_totals(self, pruned: Mapping[History, int]) -> int:
-        return 0
 
     def miscounted(self) -> int:
         return 0
@@ -716,3 +707,15 @@ class MemoryStore:
     def close(self) -> None:
         """Seal what moved. The rows stay while you hold a reference to the store."""
         self.seal()
+
+
+def _moments(call: Call) -> list[tuple[str, Micros]]:
+    """Return what statistics count of a call, and when it happened."""
+    status = list_status_of(call)
+    moments = [] if status == UNASKED else [("asked", call.created)]
+    decided_at = decided(call)[1]
+    if status == "expired":
+        moments.append((status, call.expires_at or call.created))
+    elif status in DECIDED and decided_at is not None:
+        moments.append((status, decided_at))
+    return moments

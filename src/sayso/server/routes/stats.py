@@ -15,6 +15,7 @@ from fastapi import Query as QueryParameter
 from sayso.errors import InvalidCall
 from sayso.inbox.people import viewer_of
 from sayso.server.auth import CurrentReviewer
+from sayso.server.monitoring import TallyCache
 from sayso.server.openapi import errors
 from sayso.server.responses import JsonResponse
 from sayso.server.schemas import StatsView
@@ -56,30 +57,30 @@ async def get_stats(
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise InvalidCall(f"unknown time zone {zone!r:.40}", "zone") from None
     return JsonResponse(
-        await to_thread(stats, service_of(request).store, who.reviewer, days, where)
+        await to_thread(stats, service_of(request).tally_cache, who.reviewer, days, where)
     )
 
 
-def stats(store: Store, by: Reviewer, days: int, zone: tzinfo = UTC) -> dict[str, Json]:
+def stats(cache: TallyCache, by: Reviewer, days: int, zone: tzinfo = UTC) -> dict[str, Json]:
     """Return the statistics of the last days, over the requests for this person or for everyone.
 
     Times to a decision are counted in steps (``listing.TOOK_STEPS``), so that medians and
     percentiles are estimates within a step.
     """
-    now = store.now()
+    now = cache.store.now()
     today = moment(now).astimezone(zone).date()
     names = [f"{today - timedelta(days=back)}" for back in range(days - 1, -1, -1)]
     starts = [datetime.fromisoformat(name).replace(tzinfo=zone) for name in names]
     begins = [micros_of(start) for start in starts]
     viewer = viewer_of(by)
-    found = store.tallies(viewer, begins)
+    found = cache.tallies(viewer, begins)
     totals: Counter[str] = Counter()
     for tally in found.tallies:
         totals[tally.what] += sum(tally.counts)
     return {
         "days": days,
         "since": starts[0].isoformat(),
-        "open": _open(store, viewer, now),
+        "open": _open(cache.store, viewer, now),
         "decided": _times(found.times) | {"expired": totals["expired"]},
         "per_day": _per_day(found.tallies, names),
         "tools": _by_tool(found.tallies),

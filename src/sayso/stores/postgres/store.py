@@ -716,7 +716,6 @@ class PostgresStore(Stream):
         def one(runs: list[str]) -> dict[str, int]:
             def body(attempt: Attempt) -> dict[str, int]:
                 attempt.lock(SYSTEM_THREAD)
-                attempt.execute(_SEALING, (self.schema,))  # which also counts in the totals
                 counts, note = prune(attempt.execute, self._parts, runs, before, by, POSTGRES)
                 _, work = run_commands(PgTransaction(attempt, self._parts), (note,))
                 attempt.probe = probe_of(work)

@@ -17,7 +17,6 @@ from sayso.stores.base import pruned_note
 from sayso.stores.seals import Seal, Unsealed, next_seal, seal_from
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.statements import SQLITE, Dialect, Execute, Rows
-from sayso.stores.sql.totals import count_changes, count_pruned
 from sayso.stores.sql.transaction import StoreParts
 from sayso.types import Micros
 
@@ -47,7 +46,7 @@ def find_unsealed(rows: Rows) -> Unsealed:
 def seal_moved(
     execute: Execute, keys: Keyring, at: Micros, dialect: Dialect = SQLITE
 ) -> Seal | None:
-    """Seal chains that moved, up to ``MOST_HEADS``, and bring the totals of statistics up to date.
+    """Seal chains that moved, up to ``MOST_HEADS``.
 
     Runs inside the caller's transaction. A chain that another writer has locked is left for the
     next seal.
@@ -63,7 +62,6 @@ def seal_moved(
     execute(_ADD, astuple(seal))
     # The rows are locked in this transaction, so ``seq`` is what was signed.
     execute(_REACH.format(dialect.strings), (codec.dumps([row[0] for row in moved]),))
-    count_changes(execute, dialect)
     return seal
 
 
@@ -128,7 +126,6 @@ def prune(
     # Look again now that the threads are locked.
     forgotten = [pair for pair in over() if pair[0] in threads]
     names = [run for _, run in forgotten]
-    requests = count_pruned(execute, dialect, names)
     spent = dict(execute(_SPENT.format(dialect.strings), (codec.dumps(names),)).fetchall())
     for pair in forgotten:
         said = [row[0] for row in execute(_SAID, pair).fetchall()]
@@ -144,7 +141,7 @@ def prune(
     if len(runs) < PRUNE_RUNS:  # the last batch
         for statement in _ORPHANS:
             execute(statement, ())
-    return counts, pruned_note(before, by, forgotten, counts, requests, spent)
+    return counts, pruned_note(before, by, forgotten, counts, spent)
 
 
 def prune_in_batches(

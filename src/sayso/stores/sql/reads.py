@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from heapq import nlargest, nsmallest
@@ -48,7 +48,6 @@ from sayso.rows import (
 from sayso.stores.base import (
     NEVER,
     Due,
-    History,
     ListedCall,
     OpenAges,
     Query,
@@ -75,7 +74,7 @@ from sayso.stores.listing import (
 from sayso.stores.row_checks import UNCHECKED, Decode, RowDecoder, log, tampered
 from sayso.stores.seals import Seal, seal_from
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql import totals
+from sayso.stores.sql import statistics
 from sayso.stores.sql.statements import Dialect, Execute, Rows
 from sayso.stores.sql.transaction import ToolCache
 from sayso.types import Grant, Micros, Refusal, look_of
@@ -267,7 +266,7 @@ class RequestPage:
         if named:
             pieces.append(("reviewers <> '[]'", []))
         if viewer.names is not None:
-            seen, names = totals.seen_by(self._dialect, viewer)
+            seen, names = statistics.seen_by(self._dialect, viewer)
             pieces.append((seen if whole else f"NOT {seen}", names))
         return _all_of(pieces)
 
@@ -665,13 +664,10 @@ class SqlReads:
         return dict.fromkeys(OPEN, 0) | {name: int(many) for name, many in self._rows(counted)}
 
     def tallies(self, viewer: Viewer, since: Sequence[Micros]) -> Tallies:
-        return totals.tallies(self._rows, self._dialect, viewer, since)
+        return statistics.tallies(self._rows, self._dialect, viewer, since)
 
     def open_ages(self, viewer: Viewer, since: Sequence[Micros]) -> OpenAges:
-        return totals.open_ages(self._rows, self._dialect, viewer, since)
-
-    def wrong_totals(self, pruned: Mapping[History, int]) -> int:
-        return totals.wrong_totals(self._rows, pruned)
+        return statistics.open_ages(self._rows, self._dialect, viewer, since)
 
     def miscounted(self) -> int:
         of = "list_status, request_group, search_key"

@@ -1,0 +1,98 @@
+"""The statistics of requests, counted from the covering index ``call_list_status`` alone.
+
+Counting takes longer with each request, so the server keeps slow answers for a minute
+(``docs/decisions/0064``). What waits now is read from ``open_count``, at any size.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+from math import gcd
+
+from sayso.stores.base import NEVER, DecisionTime, OpenAges, Tallies, Tally, Viewer
+from sayso.stores.listing import APPROVING, DECIDED, OPEN, SLOT, TOOK_STEPS
+from sayso.stores.sql.statements import Dialect, Rows
+from sayso.types import Micros
+
+_SECONDS = "(decided_at - created) / 1000000"
+_STEPS = " ".join(
+    f"WHEN {_SECONDS} < {end or NEVER} THEN {_SECONDS} / {step} * {step}"
+    for end, step in TOOK_STEPS
+)
+_TOOK = f"CASE WHEN {_SECONDS} < 0 THEN 0 {_STEPS} END"
+_EXPIRED_AT = "coalesce(expires_at, created)"
+_IS_DECIDED = f"list_status IN ({', '.join(map(repr, DECIDED))}) AND decided_at >= ?"
+_MANY = "count(*) FROM call WHERE list_status <> '' AND"
+#: What happened, to which group and in which step of time, and how often.
+_MOMENTS = (
+    f"SELECT 'asked', request_group, (created - ?) / ?, {_MANY} created >= ? GROUP BY 1, 2, 3 "
+    f"UNION ALL SELECT list_status, request_group, (decided_at - ?) / ?, {_MANY} {_IS_DECIDED} "
+    f"GROUP BY 1, 2, 3 UNION ALL SELECT list_status, request_group, ({_EXPIRED_AT} - ?) / ?, "
+    f"{_MANY} list_status = 'expired' AND {_EXPIRED_AT} >= ? GROUP BY 1, 2, 3"
+)
+_TIMES = (
+    f"SELECT list_status, request_group, coalesce(decided_by, ''), {_TOOK}, {_MANY} {_IS_DECIDED} "
+    "GROUP BY 1, 2, 3, 4"
+)
+
+
+def seen_by(dialect: Dialect, viewer: Viewer) -> tuple[str, list[str]]:
+    """Match the reviewers of requests that a viewer sees as a group."""
+    if viewer.names is None:
+        return "1 = 1", []
+    names = sorted(viewer.names)
+    named = " OR ".join([f"? IN ({dialect.reviewers})"] * len(names))
+    return (f"({named})" if viewer.only_theirs else f"(reviewers = '[]' OR {named})"), names
+
+
+def tallies(rows: Rows, dialect: Dialect, viewer: Viewer, since: Sequence[Micros]) -> Tallies:
+    """Count what happened to the requests that a viewer sees."""
+    seen, names = seen_by(dialect, viewer)
+    visible = rows(f"SELECT id, kind, tool FROM request_group WHERE {seen}", names)
+    groups = {number: (kind, tool) for number, kind, tool in visible}
+    starts = [at // SLOT * SLOT for at in since]
+    start = starts[0]
+    step = gcd(*[at - start for at in starts]) or NEVER
+    counts: defaultdict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0] * len(starts))
+    for what, group, steps, many in rows(_MOMENTS, (start, step, start) * 3):
+        if group in groups:
+            period = bisect_right(starts, start + steps * step) - 1
+            counts[(what, *groups[group])][period] += many
+    times: Counter[DecisionTime] = Counter()
+    for what, group, person, seconds, many in rows(_TIMES, (start,)):
+        if group in groups:
+            times[DecisionTime(person, what in APPROVING, seconds)] += many
+    return Tallies([Tally(*key, tuple(each)) for key, each in sorted(counts.items())], dict(times))
+
+
+def open_ages(rows: Rows, dialect: Dialect, viewer: Viewer, since: Sequence[Micros]) -> OpenAges:
+    """Count the open requests of each group that a viewer sees, by age."""
+    seen, names = seen_by(dialect, viewer)
+    open_ = ", ".join(repr(name) for name in OPEN)
+    here = (
+        "FROM call WHERE call.request_group = counted.request_group "
+        f"AND call.list_status = counted.list_status AND list_status IN ({open_})"
+    )
+    first, *others = (
+        f"(SELECT count(*) {here} AND created >= {start:d} AND created < {end:d})"
+        for start, end in pairwise((*since, NEVER))
+    )
+    # If none of a group is older, those of the first period are all but the newer ones.
+    columns = ", ".join([f"CASE WHEN oldest < {since[0]:d} THEN {first} END", *others])
+    statement = (
+        f"SELECT many, oldest, {columns} FROM (SELECT request_group, list_status, many, "
+        f"(SELECT min(created) {here}) AS oldest FROM (SELECT request_group, list_status, "
+        "sum(many) AS many FROM open_count GROUP BY request_group, list_status "
+        "HAVING sum(many) > 0) AS counted WHERE request_group IN "
+        f"(SELECT id FROM request_group WHERE {seen})) AS counted"
+    )
+    total, oldest, newer = 0, list[Micros](), [0] * len(since)
+    for many, created, in_first, *in_others in rows(statement, names):
+        total += int(many)
+        oldest += [] if created is None else [created]
+        counts = [int(many) - sum(in_others) if in_first is None else in_first, *in_others]
+        newer = [sum(pair) for pair in zip(newer, counts, strict=True)]
+    return OpenAges(total, min(oldest, default=None), tuple(newer))
