@@ -19,13 +19,13 @@ from engine_laws import check_own_outcome
 from engine_model import KEYS, without_salt
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from reference_store import ReferenceStore
 from waiting import until
 
 from sayso import sync
 from sayso.engine import Command
 from sayso.engine.commands import Decide, Finish, Propose, Record, Start
 from sayso.rows import Call, CallStatus, Message
-from sayso.stores.memory import MemoryStore
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
 from sayso.types import Reviewer
@@ -57,7 +57,7 @@ class Crowd(RuleBasedStateMachine):
         return SqliteStore(self.folder / "store.db", clock=self.clock, keys=KEYS)
 
     def _world(self, name: str) -> World:
-        return World(self._plain(MemoryStore(clock=self.clock, keys=KEYS)), self.clock)
+        return World(self._plain(ReferenceStore(clock=self.clock, keys=KEYS)), self.clock)
 
     @staticmethod
     def _plain(store: Any) -> Any:

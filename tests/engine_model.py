@@ -16,6 +16,7 @@ from typing import Any
 from engine_laws import check_change, check_freed, may_move
 from hypothesis import note
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
+from reference_store import ReferenceStore
 
 from sayso.engine import Command
 from sayso.engine.commands import (
@@ -39,7 +40,6 @@ from sayso.engine.renewing import Renewal
 from sayso.errors import SaysoError
 from sayso.keys import Keyring
 from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus
-from sayso.stores.memory import MemoryStore
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
 from sayso.types import Grant
@@ -66,7 +66,7 @@ class Twins(RuleBasedStateMachine):
         super().__init__()
         self.clock = FakeClock()
         self.folders = [Path(tempfile.mkdtemp(prefix="sayso-"))]
-        self.memory = World(self._plain(MemoryStore(clock=self.clock, keys=KEYS)), self.clock)
+        self.memory = World(self._plain(ReferenceStore(clock=self.clock, keys=KEYS)), self.clock)
         self.sqlite = World(self._open(), self.clock)
         # The model: what is known without asking the stores.
         self.calls: dict[str, Call] = {}

@@ -359,12 +359,13 @@ def test_a_store_in_memory_is_not_trusted_either(tmp_path: Path) -> None:
     call = world.order("order-1")
     store.seal()
     assert world.verify().ok
-    started = store._events[2]
-    store._events[2] = started._replace(actor="eve")
+    started = store.chain("order-1")[2]
+    change_actor = "UPDATE event SET actor = ? WHERE pos = ?"
+    store._connection.execute(change_actor, ("eve", started.pos))
     assert places(world.verify()) == [("order-1", 3)]
-    store._events[2] = started
+    store._connection.execute(change_actor, (started.actor, started.pos))
     assert world.verify().ok
-    store._calls[call] = store._calls[call]._replace(result='"forged"')
+    store._connection.execute("UPDATE call SET result = '\"forged\"' WHERE id = ?", (call,))
     assert places(world.verify()) == [("order-1", 4)]
-    del store._threads["order-1"]
+    store._connection.execute("DELETE FROM thread WHERE id = 'order-1'")
     assert places(world.verify())[0] == ("order-1", 1)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from pg_places import Place
+from reference_store import ReferenceStore
 
 from sayso.keys import Keyring
 from sayso.stores.base import Store
@@ -19,6 +20,13 @@ from sayso.types import Micros
 class TestMemory(StoreSuite):
     def make_store(self, clock: Callable[[], Micros], keys: Keyring) -> Store:
         return MemoryStore(clock=clock, keys=keys)
+
+
+class TestReference(StoreSuite):
+    """What the state machines compare other stores with keeps the same promises."""
+
+    def make_store(self, clock: Callable[[], Micros], keys: Keyring) -> Store:
+        return ReferenceStore(clock=clock, keys=keys)
 
 
 class TestSqlite(StoreSuite):

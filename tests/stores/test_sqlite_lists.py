@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 import pytest
+from reference_store import ReferenceStore
 
 from sayso.keys import Keyring
 from sayso.stores.base import Query
-from sayso.stores.memory import MemoryStore
 from sayso.stores.sql import reads
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
@@ -111,7 +111,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_every_way_gives_the_same_page(
     world: World, monkeypatch: pytest.MonkeyPatch, few_search_keys: int, many_calls: int
 ) -> None:
-    memory = World(MemoryStore(clock=world.clock), world.clock)
+    memory = World(ReferenceStore(clock=world.clock), world.clock)
     for each in (world, memory):
         start = each.clock()
         fill(each, 100)

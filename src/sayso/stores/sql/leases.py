@@ -9,15 +9,15 @@ from typing import NamedTuple
 from sayso.engine.renewing import Renewal, renewed
 from sayso.rows import Call, Run, call_from, doubt_text, run_from
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.statements import Dialect, Execute, Reply
+from sayso.stores.sql.statements import SQLITE, Dialect, Execute, Reply
 from sayso.stores.sql.transaction import StoreParts
 from sayso.types import Micros
 
 _LOAD_RUNS = f"SELECT {sql.RUN} FROM run WHERE id IN ({{}})"
 _LOAD_CALLS = f"SELECT {sql.CALL} FROM call WHERE status = 'in_doubt' AND id IN ({{}})"
 #: The lease, the MAC and the id, for each row to save.
-SAVE_RUN_LEASE = "UPDATE run SET ready_at = ?, mac = ? WHERE id = ?"
-SAVE_CALL_LEASE = "UPDATE call SET doubt = ?, mac = ? WHERE id = ?"
+_SAVE_RUN = "UPDATE run SET ready_at = ?, mac = ? WHERE id = ?"
+_SAVE_CALL = "UPDATE call SET doubt = ?, mac = ? WHERE id = ?"
 
 
 class Leases(NamedTuple):
@@ -63,3 +63,15 @@ def renew_leases(
         {run.id: renewed(run, by_row[run.id], now, mac) for run in runs},
         {call.id: renewed(call, by_row[call.id], now, mac) for call in calls},
     )
+
+
+def renew_saved(
+    execute: Execute, parts: StoreParts, renewals: Sequence[Renewal], now: Micros
+) -> Leases:
+    """Load, extend and save leases in a SQLite database."""
+    leases = renew_leases(load_leases(execute, SQLITE, renewals), parts, renewals, now)
+    for run in leases.changed_runs():
+        execute(_SAVE_RUN, run)
+    for call in leases.changed_calls():
+        execute(_SAVE_CALL, call)
+    return leases

@@ -28,7 +28,7 @@ from sayso.errors import StoreError
 from sayso.forking import call_in_child, cut_short, no_fork
 from sayso.keys import Keyring
 from sayso.rows import Event, Run
-from sayso.stores.base import RESERVED_SECONDS
+from sayso.stores.base import RESERVED_SECONDS, StoreReads
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.migrate import (
     check_key,
@@ -222,7 +222,7 @@ def forked(path: Path) -> StoreError:
     )
 
 
-def interrupted(path: Path) -> StoreError:
+def interrupted(path: Path | str) -> StoreError:
     """Return the error for code that writes while its own OS thread is in a commit."""
     return StoreError(
         f"nothing was written to {path}: this OS thread is in the middle of another call to it, "
@@ -469,17 +469,37 @@ class Folder:
 class Reservations:
     """Which due runs the workers of this machine are about to take, as locks on bytes of a file.
 
-    A byte stands for a run. The system drops the locks of a process that dies.
+    A byte stands for a run. The system drops the locks of a process that dies. A store in memory
+    has no file, and its workers are all in this process.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = f"{path}.work"
+    def __init__(self, path: Path | None) -> None:
+        self._path = None if path is None else f"{path}.work"
         self._lock = threading.Lock()
         self._fd: int | None = None
         #: The token, worker and end of each reservation of this process, by run.
         self._ours: dict[str, tuple[int, str, float]] = {}
 
-    def take(self, due: Sequence[Run], limit: int, worker: str, skip: Collection[str]) -> list[Run]:
+    def take_ready(
+        self,
+        store: StoreReads,
+        agents: Sequence[str],
+        limit: int,
+        worker: str,
+        skip: Collection[str],
+    ) -> list[Run]:
+        """Reserve the runs of these agents that are due first, as ``Store.reserve`` says."""
+        window = 2 * (limit + len(skip))
+        while True:
+            due = store.ready(agents, window)
+            reserved = self._take(due, limit, worker, skip)
+            if len(reserved) == limit or len(due) < window:
+                return reserved + [run for run in due if run.id in skip or run.thread in skip]
+            window *= 4  # other workers have reserved these
+
+    def _take(
+        self, due: Sequence[Run], limit: int, worker: str, skip: Collection[str]
+    ) -> list[Run]:
         """Reserve the first runs, up to a limit, that no other worker has reserved."""
         now, found = time.monotonic(), list[Run]()
         tokens = {run.id: run.token for run in due}
@@ -501,7 +521,7 @@ class Reservations:
         return found
 
     def _locked(self, run: str, *, release: bool = False) -> bool:
-        if fcntl is None:
+        if fcntl is None or self._path is None:
             return True
         how = fcntl.LOCK_UN if release else fcntl.LOCK_EX | fcntl.LOCK_NB
         place = int.from_bytes(hashlib.sha256(run.encode()).digest()[:7])

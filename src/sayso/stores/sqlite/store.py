@@ -43,7 +43,7 @@ from sayso.stores.base import (
 )
 from sayso.stores.row_checks import MOST_TEXT, RowDecoder, event_taken
 from sayso.stores.seals import Seal, SealSchedule, Unsealed, seal_all
-from sayso.stores.sql.leases import SAVE_CALL_LEASE, SAVE_RUN_LEASE, load_leases, renew_leases
+from sayso.stores.sql.leases import renew_saved
 from sayso.stores.sql.maintenance import (
     find_unsealed,
     prune,
@@ -295,7 +295,7 @@ class SqliteTransaction(SqlTransaction):
 _OWN_ERRORS = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError)
 
 
-def _explained(error: Exception) -> Exception:
+def explained(error: Exception) -> Exception:
     if isinstance(error, sqlite3.IntegrityError) and "event.thread, event.seq" in str(error):
         return event_taken()
     if isinstance(error, sqlite3.IntegrityError):
@@ -468,15 +468,11 @@ class SqliteStore(SqliteReads):
 
         def body(_: SqlTransaction) -> dict[str, bool]:
             execute = fetching(self._ready())
-            rows = load_leases(execute, SQLITE, renewals)
-            leases = renew_leases(rows, self._parts, renewals, self._clock())
-            for run in leases.changed_runs():
-                execute(SAVE_RUN_LEASE, run)
-                self._row_cache.runs.pop(run[-1], None)
-            for call in leases.changed_calls():
-                execute(SAVE_CALL_LEASE, call)
-                self._row_cache.calls.pop(call[-1], None)
-            return leases.extended()
+            extended = renew_saved(execute, self._parts, renewals, self._clock()).extended()
+            for row in extended:
+                self._row_cache.runs.pop(row, None)
+                self._row_cache.calls.pop(row, None)
+            return extended
 
         extended: dict[str, bool] = self._submit(Operation("renew", body))
         return extended
@@ -612,7 +608,7 @@ class SqliteStore(SqliteReads):
                 if isinstance(error, sqlite3.Error) and not isinstance(error, _OWN_ERRORS):
                     raise  # the disk failed
                 writer.execute("ROLLBACK" if alone else "ROLLBACK TO operation")
-                operation.error = _explained(error)
+                operation.error = explained(error)
                 self._row_cache.forget()
             else:
                 operation.moved = transaction.moved
@@ -839,13 +835,7 @@ class SqliteStore(SqliteReads):
     def reserve(
         self, agents: Sequence[str], limit: int, worker: str, skip: Collection[str] = ()
     ) -> list[Run]:
-        window = 2 * (limit + len(skip))
-        while True:
-            due = self.ready(agents, window)
-            found = self._reservations.take(due, limit, worker, skip)
-            if len(found) == limit or len(due) < window:
-                return found + [run for run in due if run.id in skip or run.thread in skip]
-            window *= 4  # other workers have reserved these
+        return self._reservations.take_ready(self, agents, limit, worker, skip)
 
     def restored(self) -> bool:
         """Return whether the database is older than its mark: a copy was put back."""
