@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from itertools import chain
 from typing import Any
 
 import hypothesis.strategies as st
@@ -226,7 +227,7 @@ class Play:
 
     async def _check(self, result: RunResult | None) -> None:
         assert max(self.effects.values(), default=1) == 1
-        runs = [run.id for run in self.store._runs.values()]
+        runs = [run.id for _, run in self.store.runs(limit=1000)]
         check_store(self.store, runs)
         self._check_history()
         if result is None:
@@ -235,7 +236,7 @@ class Play:
         assert {r.id for r in result.interruptions} == pending
         assert bool(pending) == (result.status == "paused")
         assert self.store.ready(["outer", "inner"]) == []
-        for done in self.store._calls.values():
+        for done in chain.from_iterable(map(self.store.calls_of, runs)):
             if result.status == "done" and done.thread == "t":
                 assert done.status not in (CallStatus.READY, CallStatus.RUNNING)
 

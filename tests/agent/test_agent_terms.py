@@ -10,6 +10,7 @@ import pytest
 from agent_world import World, asked, error_in, told
 
 import sayso
+from sayso.stores.memory import MemoryStore
 from sayso.testing import FakeClock
 from sayso.testing.scripted_model import call, calls, say
 from sayso.worker import Worker
@@ -270,8 +271,9 @@ async def test_a_row_that_was_changed_in_the_store_does_not_run(world: World) ->
 def _tamper(world: World, request: str) -> None:
     args = '{"amount":1000000,"to":"ana"}'
     store = world.store
-    if hasattr(store, "_calls"):
-        store._calls[request] = store._calls[request]._replace(args=args)
+    statement = "UPDATE call SET args = ? WHERE id = ?"
+    if isinstance(store, MemoryStore):
+        store._connection.execute(statement, (args, request))
     else:
         with closing(sqlite3.connect(store.path)) as other, other:  # type: ignore[attr-defined]
-            other.execute("UPDATE call SET args = ? WHERE id = ?", (args, request))
+            other.execute(statement, (args, request))

@@ -11,6 +11,7 @@ import pytest
 
 import sayso
 from sayso import Gate, Inbox, InvalidCall, Paused
+from sayso.engine.row_macs import row_mac
 from sayso.redaction import title_of
 from sayso.stores.base import Store
 from sayso.stores.memory import MemoryStore
@@ -71,7 +72,10 @@ def test_digest_covers_the_title(store: MemoryStore) -> None:
     request = paused(lambda: refunding(store, title=lambda args: "small")("A-1", 20))
     row = store.call(request.id)
     assert row is not None
-    store._calls[row.id] = row._replace(title="smaller")
+    changed = row._replace(title="smaller")
+    mac = row_mac(changed, store._parts.deps.mac)  # as if the row key were known
+    statement = "UPDATE call SET title = ?, mac = ? WHERE id = ?"
+    store._connection.execute(statement, (changed.title, mac, row.id))
     Inbox(store).decide_sync(request.id, request.approve(), by="ana")
     with pytest.raises(sayso.Tampered, match="does not match its digest"):
         refunding(store)("A-1", 20)
