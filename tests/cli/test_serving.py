@@ -288,6 +288,26 @@ def test_a_worker_tells_each_step(place: Place) -> None:
     assert {line["at"][-1] for line in lines} == {"Z"}  # the time zone is explicit
 
 
+def test_server_listens_on_unix_socket(place: Place) -> None:
+    path = place.folder / "sayso.sock"
+    (place.folder / "proxy.toml").write_text('peers = ["unix"]\nheader = "X-User"\n')
+    options = ("--host", f"unix:{path}", "--trusted-proxy", "proxy.toml")
+    server, _ = place.start("serve", *options, until="Sayso is at unix:")
+    assert path.stat().st_mode & 0o777 == 0o660
+    with httpx.Client(
+        transport=httpx.HTTPTransport(uds=str(path)), base_url="http://localhost"
+    ) as client:
+        assert client.get("/api/me", headers={"X-User": "ana"}).json()["name"] == "ana"
+    server.send_signal(signal.SIGKILL)
+    server.wait()
+    again, _ = place.start("serve", *options, until="Sayso is at unix:")  # the socket is left over
+    taken = run("serve", *options, cwd=place.folder, env=place.env)
+    assert (taken.returncode, "cannot listen on" in taken.stderr) == (1, True)
+    again.send_signal(signal.SIGINT)
+    again.wait()
+    assert not path.exists()
+
+
 @pytest.mark.parametrize(
     ("options", "warns"),
     [

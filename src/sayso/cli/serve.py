@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from sayso.server.monitoring import Metrics
     from sayso.server.oidc import Settings
+    from sayso.server.proxy import ProxySettings
     from sayso.server.webhooks import Endpoint
     from sayso.worker import Worker
     from sayso.worker.temporal import TemporalDispatch
@@ -40,7 +41,9 @@ Targets = Annotated[
     list[str] | None,
     typer.Argument(metavar="MODULE:ATTRIBUTE", help="Agents, or functions that return one."),
 ]
-Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")]
+Host = Annotated[
+    str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on, or unix:PATH.")
+]
 Port = Annotated[
     int, typer.Option("--port", metavar="NUMBER", help="The port to listen on; 0 picks a free one.")
 ]
@@ -96,6 +99,12 @@ OidcFile = Annotated[
         "--oidc", metavar="FILE", help="Sign people in through the OpenID provider of this file."
     ),
 ]
+ProxyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--trusted-proxy", metavar="FILE", help="Let the proxy of this file name who the caller is."
+    ),
+]
 PageUrl = Annotated[
     str, typer.Option("--page-url", metavar="URL", help="The public URL of the web app, for links.")
 ]
@@ -116,6 +125,7 @@ def serve(
     webhook_private: PrivateWebhooks = False,
     page_url: PageUrl = "",
     oidc: OidcFile = None,
+    trusted_proxy: ProxyFile = None,
     log_json: common.LogJson = False,
     store: common.StoreUrl = common.DEFAULT_STORE,
 ) -> None:
@@ -148,6 +158,7 @@ def serve(
         workers=workers,
         environment=environment,
         oidc=_oidc_settings(oidc),
+        proxy=_proxy_settings(trusted_proxy),
         webhooks=_endpoints(webhook or (), webhook_secret_file, webhook_private, page_url),
     )
 
@@ -155,7 +166,8 @@ def serve(
         gc.freeze()
         gc.enable()
         print(f"Sayso is at {url}  (store: {shared.url})", flush=True)
-        if not no_auth and sys.stdout.isatty():
+        has_page = bool(page_url) or not url.startswith("unix:")
+        if not no_auth and has_page and sys.stdout.isatty():
             where = sign_in_link(app, page_url.rstrip("/") or url)
             print(f"Sign in (works once, for ten minutes): {where}", flush=True)
 
@@ -168,6 +180,14 @@ def _oidc_settings(file: Path | None) -> Settings | None:
     from sayso.server.oidc import Settings
 
     return Settings.load(file)
+
+
+def _proxy_settings(file: Path | None) -> ProxySettings | None:
+    if file is None:
+        return None
+    from sayso.server.proxy import ProxySettings
+
+    return ProxySettings.load(file)
 
 
 def _checked_origins(origins: Sequence[str]) -> list[str]:
@@ -200,6 +220,8 @@ def _endpoints(
 
 def is_loopback(host: str) -> bool:
     """Return whether only this machine can reach an address."""
+    if host.startswith("unix:"):
+        return True
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

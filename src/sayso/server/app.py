@@ -28,6 +28,7 @@ from sayso.server.access import RightsWatch
 from sayso.server.feed import Feed
 from sayso.server.middleware import SecurityMiddleware, normalize_origins
 from sayso.server.monitoring import HealthCheck, Metrics, TallyCache
+from sayso.server.proxy import ProxySettings, TrustedProxy
 from sayso.server.remote_agents import edit_validator, policy_judge
 from sayso.server.request_views import RequestListCache
 from sayso.server.routes import (
@@ -72,6 +73,7 @@ def create_app(
     demo: bool = False,
     limits: Limits | None = None,
     oidc: Settings | None = None,
+    proxy: ProxySettings | None = None,
     webhooks: Sequence[Endpoint] = (),
 ) -> FastAPI:
     """Create the server as a FastAPI app, to serve on its own or to mount into another app.
@@ -80,7 +82,8 @@ def create_app(
     ``hosts`` are the server's names, besides IP addresses and names without a dot. ``origins`` are
     pages on other sites that may write here with a token. ``workers`` is how many runs to advance
     at once, 0 for none. ``oidc`` are the settings of an OpenID provider through which people sign
-    in. ``webhooks`` are notified when requests are opened, decided and closed.
+    in, and ``proxy`` those of a proxy that signs them in. ``webhooks`` are notified when requests
+    are opened, decided and closed.
     """
     opened = open_store(store)
     named = _by_name(agents, opened)
@@ -108,6 +111,7 @@ def create_app(
         hooks=HookSessions(),
         tally_cache=TallyCache(opened),
         oidc=_provider(oidc),
+        proxy=None if proxy is None else TrustedProxy(proxy),
         passkeys=auth and find_spec("webauthn") is not None,
         auth=auth,
         environment=environment,
@@ -235,6 +239,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         sealing.cancel()
         if service.oidc is not None:
             await service.oidc.close()
+        if service.proxy is not None:
+            await service.proxy.close()
         await asyncio.gather(*tasks, return_exceptions=True)
         service.inbox.close()
 

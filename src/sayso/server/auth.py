@@ -26,7 +26,7 @@ from sayso.server.middleware import cookie_name, foreign_page
 from sayso.server.service import Service, service_of
 from sayso.stores.base import Store
 from sayso.sync import read, to_thread, write
-from sayso.types import SECOND, Request, Reviewer
+from sayso.types import SECOND, Micros, Request, Reviewer
 
 #: The caller on a server without authentication.
 LOCAL_USER = Reviewer("local", role="admin")
@@ -48,6 +48,8 @@ class Identity(NamedTuple):
     reviewer: Reviewer
     secret: str | None = None
     session: bool = False
+    #: When the token ends with which a proxy named the caller.
+    ends: Micros | None = None
 
     @property
     def name(self) -> str:
@@ -74,7 +76,7 @@ class Identity(NamedTuple):
         credential = store.credential(by.proof)
         if not same or credential is None:
             return 0
-        ends = [credential.valid_until, *(person.away_until for person in by.stands_for)]
+        ends = [self.ends, credential.valid_until, *(person.away_until for person in by.stands_for)]
         earliest = min((end for end in ends if end is not None), default=None)
         return math.inf if earliest is None else (earliest - store.now()) / SECOND
 
@@ -90,20 +92,44 @@ async def identify(service: Service, request: HttpRequest) -> Identity:
         return Identity(by, secret.strip())
     if not service.auth:
         return Identity(LOCAL_USER)
+    if service.proxy is not None:
+        named = await service.proxy.identify(
+            service.store, request.scope, device_of(request), service.limits.count_write
+        )
+        if named is not None:
+            _refuse_foreign(request)
+            if request.method not in ("GET", "HEAD") and "origin" not in request.headers:
+                raise NotAllowed(
+                    "a write of someone whom the proxy signed in needs an Origin header: use the "
+                    "web app, or a bearer token"
+                )
+            await _note_use(service, named.by)
+            return Identity(named.by, named.session, session=True, ends=named.ends)
     cookie = request.cookies.get(cookie_name(request.url.scheme))
     if not cookie:
         raise Unauthenticated(
             "you are not signed in: open the link that the server printed, or send a token "
             "(`sayso token create NAME --role …`) as `Authorization: Bearer …`"
         )
-    if (page := foreign_page(request.scope)) is not None:
-        raise NotAllowed(
-            f"session cookies work only on this server's own pages: from {page!r:.100}, send a "
-            "bearer token"
-        )
+    _refuse_foreign(request)
     by = await read(service.store, authenticate_session, service.store, cookie)
     await _note_use(service, by)
     return Identity(by, cookie, session=True)
+
+
+def device_of(request: HttpRequest) -> str:
+    """Return what a list of sessions shows of the browser that opened one."""
+    address = request.client.host if request.client else "?"
+    return f"{request.headers.get('user-agent', '?'):.150} at {address}"
+
+
+def _refuse_foreign(request: HttpRequest) -> None:
+    """Raise ``NotAllowed`` if a page of another origin makes the browser send this."""
+    if (page := foreign_page(request.scope)) is not None:
+        raise NotAllowed(
+            f"sessions work only on this server's own pages: from {page!r:.100}, send a bearer "
+            "token"
+        )
 
 
 async def _note_use(service: Service, by: Proven) -> None:

@@ -27,6 +27,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import resource
+import socket
 import time
 from collections import defaultdict
 from functools import lru_cache
@@ -35,6 +36,7 @@ from typing import Any, ClassVar
 from uvicorn.middleware.proxy_headers import _TrustedHosts
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from sayso.server.proxy import PEER, UNIX
 from sayso.server.service import Limits
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -141,11 +143,21 @@ def _client_of(address: str) -> str:
     return str(ip.ipv4_mapped or ipaddress.ip_network((int(ip) >> 64 << 64, 64)))
 
 
+def _peer_of(transport: asyncio.Transport) -> str:
+    """Return the address at the other end, or ``UNIX``. No header changes it."""
+    connection = transport.get_extra_info("socket")
+    if connection is not None and connection.family == socket.AF_UNIX:
+        return UNIX
+    address = transport.get_extra_info("peername")
+    return str(address[0]).partition("%")[0] if address else ""
+
+
 class LimitedProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol, with the limits of this module."""
 
     table: ClassVar[ConnectionTable]
     address = ""
+    _peer = ""
     _state = _HEAD
     _deadline = 0.0
     #: Bytes of the current head, or of the current body with and without its framing.
@@ -156,6 +168,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.address = _client_of(self.client[0] if self.client else "")
+        self._peer = _peer_of(transport)
         self._enter(_HEAD, HEADER_SECONDS)
         self.table.add(self)
 
@@ -195,6 +208,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._enter(_BODY, BODY_SECONDS)
+        self.scope["state"][PEER] = self._peer
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

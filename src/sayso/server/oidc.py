@@ -20,17 +20,18 @@ import json
 import os
 import secrets
 import time
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import urlencode, urlsplit
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlencode
 
 import httpx
 
 from sayso.errors import InvalidPolicy, NotAllowed, StoreError, Unauthenticated
 from sayso.inbox.directory import Identified
+from sayso.server.settings import check_url, is_text_list, load_settings
+from sayso.sync import to_thread
 from sayso.types import SECOND, Micros
 
 try:
@@ -62,8 +63,8 @@ ATTEMPT_SECONDS = 600
 _LEEWAY = 60  # seconds by which the two clocks may differ
 _METADATA_SECONDS = 3600.0
 _KEYS_SECONDS = 300.0
-#: Anyone may send a logout token, so that those cannot make this server read the keys more often.
-_KEYS_PAUSE = 10.0
+#: How long to wait at least before keys are read again for a token that cannot be verified.
+KEYS_PAUSE = 10.0
 _TIMEOUT = 10.0
 _MAX_BODY = 1_000_000
 _LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
@@ -91,7 +92,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("issuer", "url"):
-            _check_url(name, getattr(self, name))
+            check_url(name, getattr(self, name))
         if not self.client_id:
             raise InvalidPolicy(
                 "client_id is empty: use the one that the provider gave this server"
@@ -105,31 +106,26 @@ class Settings:
 
         The client's secret is in ``client_secret_file`` or in ``$SAYSO_OIDC_SECRET``.
         """
-        try:
-            table = tomllib.loads(Path(path).read_text("utf-8"))
-            secret_file = table.pop("client_secret_file", None)
-            if secret_file is None:
-                secret = os.environ.get(SECRET_ENVIRONMENT, "")
-            else:
-                secret = (Path(path).parent / secret_file).read_text("utf-8")
-        except (OSError, ValueError, TypeError) as error:
-            raise InvalidPolicy(f"{path}: {error}") from None
-        kinds = {f.name: f.type for f in fields(cls) if f.name != "client_secret"}
-        for name, value in table.items():
-            if name not in kinds:
-                raise InvalidPolicy(f"{path}: {name!r} is not one of {', '.join(kinds)}")
-            is_list = kinds[name] != "str"
-            if not _is_text_list(value) if is_list else not isinstance(value, str):
-                raise InvalidPolicy(f"{path}: {name} is {'a list of texts' if is_list else 'text'}")
-            table[name] = tuple(value) if is_list else value
-        missing = [name for name in ("issuer", "client_id", "url") if name not in table]
-        if missing:
-            raise InvalidPolicy(f"{path}: {', '.join(missing)} is missing")
-        return cls(**table, client_secret=secret.strip())
+        secret = os.environ.get(SECRET_ENVIRONMENT, "").strip()
+        files = {"client_secret_file": "client_secret"}
+        return load_settings(cls, path, files=files, client_secret=secret)
 
     @property
     def callback(self) -> str:
         return self.url.rstrip("/") + CALLBACK
+
+
+class ClaimNames(Protocol):
+    """Which claims of a token describe a person, and which groups mean what here."""
+
+    @property
+    def name_claim(self) -> str: ...
+    @property
+    def groups_claim(self) -> str: ...
+    @property
+    def groups(self) -> tuple[str, ...]: ...
+    @property
+    def admin_groups(self) -> tuple[str, ...]: ...
 
 
 class Attempt(NamedTuple):
@@ -188,16 +184,19 @@ class Logout(NamedTuple):
     session: str
 
 
+def new_client() -> httpx.AsyncClient:
+    return httpx.AsyncClient(timeout=_TIMEOUT, follow_redirects=False)
+
+
 class Provider:
     """One OpenID provider, over HTTP."""
 
     def __init__(self, settings: Settings, *, client: httpx.AsyncClient | None = None) -> None:
         self.settings = settings
-        self._client = client or httpx.AsyncClient(timeout=_TIMEOUT, follow_redirects=False)
+        self._client = client or new_client()
         self._metadata: dict[str, Any] = {}
         self._metadata_until = 0.0
-        self._keys: KeySet | None = None
-        self._keys_at = 0.0
+        self._keys = SigningKeys(self._client)
         self._reading = asyncio.Lock()
 
     async def close(self) -> None:
@@ -241,11 +240,11 @@ class Provider:
         claims = await self._verified(tokens.get("id_token"), "sign-in")
         if claims.get("nonce") != attempt.nonce:
             raise Unauthenticated("the provider's token belongs to another sign-in: start it again")
-        authenticated_at = _moment(claims.get("auth_time")) or 0
+        authenticated_at = moment_of(claims.get("auth_time")) or 0
         if attempt.fresh and time.time() * SECOND - authenticated_at > ATTEMPT_SECONDS * SECOND:
             raise Unauthenticated("the provider did not ask you to sign in again: start it again")
         claims = await self._with_userinfo(claims, tokens.get("access_token"))
-        return self._sign_in(claims)
+        return sign_in_of(claims, self.settings)
 
     async def logged_out(self, logout_token: str) -> Logout:
         """Verify a token of the provider's back-channel logout."""
@@ -268,48 +267,7 @@ class Provider:
         query = {"client_id": self.settings.client_id, "post_logout_redirect_uri": home}
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
 
-    def identified(self, person: SignIn) -> Identified:
-        """Return what the directory takes over of a person."""
-        settings = self.settings
-        return Identified(
-            origin=(person.issuer, person.subject),
-            name=person.name,
-            mail=person.mail,
-            groups=person.groups if settings.groups_claim else None,
-            role=person.role if settings.admin_groups else None,
-        )
-
-    # -- claims
-
-    def _sign_in(self, claims: Mapping[str, Any]) -> SignIn:
-        settings = self.settings
-        groups = claims.get(settings.groups_claim, []) if settings.groups_claim else []
-        if isinstance(groups, str):
-            groups = [groups]
-        if not _is_text_list(groups):
-            raise Unauthenticated(
-                f"the provider sent no list of groups as {settings.groups_claim!r}: correct "
-                "groups_claim, or set it to an empty text"
-            )
-        if settings.groups and not set(settings.groups) & set(groups):
-            raise NotAllowed("you are in no group that may sign in here: ask an admin for access")
-        name = claims.get(settings.name_claim)
-        if not isinstance(name, str) or not name:
-            raise Unauthenticated(
-                f"the provider sent no {settings.name_claim!r}, which names people here: change "
-                "name_claim, or the scopes"
-            )
-        mail = claims.get("email")
-        return SignIn(
-            issuer=settings.issuer,
-            subject=claims["sub"],
-            name=name,
-            mail=mail if isinstance(mail, str) and claims.get("email_verified") is True else "",
-            groups=tuple(groups),
-            role="admin" if set(settings.admin_groups) & set(groups) else "reviewer",
-            authenticated_at=_moment(claims.get("auth_time")),
-            session=claims["sid"] if isinstance(claims.get("sid"), str) else "",
-        )
+    # -- tokens
 
     async def _with_userinfo(self, claims: dict[str, Any], access_token: object) -> dict[str, Any]:
         """Add the claims that only the provider's user info has, if some are missing."""
@@ -318,47 +276,32 @@ class Provider:
         if wanted <= claims.keys() or not endpoint or not isinstance(access_token, str):
             return claims
         headers = {"authorization": f"Bearer {access_token}"}
-        extra = await self._json(self._client.build_request("GET", endpoint, headers=headers))
+        extra = await fetch(
+            self._client, self._client.build_request("GET", endpoint, headers=headers)
+        )
         if extra.get("sub") != claims["sub"]:
             raise Unauthenticated("the provider's user info is about another person")
         return {**extra, **claims}
 
     async def _verified(self, token: object, purpose: str) -> dict[str, Any]:
         """Return the claims of a token that the provider signed for this client."""
-        if not isinstance(token, str) or len(token) > _MAX_BODY:
-            raise Unauthenticated(f"the provider sent no token for the {purpose}")
         settings = self.settings
-        try:
-            decoded = _decoded(token, await self._read_keys(_KEYS_SECONDS))
-        except _NotVerified:  # the provider may have changed its keys since
-            pause = _KEYS_PAUSE if purpose == "logout" else 0.0
-            try:
-                decoded = _decoded(token, await self._read_keys(pause))
-            except _NotVerified as error:
-                raise Unauthenticated(
-                    f"the provider's {purpose} token cannot be verified: {error}"
-                ) from None
-        essential = {"essential": True}
-        expected: dict[str, Any] = {
-            "iss": {**essential, "value": settings.issuer},
-            "aud": {**essential, "value": settings.client_id},
-            "iat": essential,
-        }
-        if purpose == "sign-in":
-            expected |= {"exp": essential, "sub": essential}
-        try:
-            jwt.JWTClaimsRegistry(leeway=_LEEWAY, **expected).validate(decoded.claims)
-        except (JoseError, TypeError, ValueError) as error:
-            raise Unauthenticated(f"the provider's {purpose} token is not valid: {error}") from None
-        claims = dict(decoded.claims)
+        claims = await self._keys.verified(
+            token,
+            (await self._read_metadata())["jwks_uri"],
+            issuer=settings.issuer,
+            audience=settings.client_id,
+            essential=("exp", "sub") if purpose == "sign-in" else (),
+            purpose=purpose,
+            # Anyone may send a logout token, so that those cannot make us read the keys more often.
+            pause=KEYS_PAUSE if purpose == "logout" else 0.0,
+        )
         audience = claims["aud"]
         others = isinstance(audience, list) and len(audience) > 1
         if (others or "azp" in claims) and claims.get("azp") != settings.client_id:
             raise Unauthenticated(f"the provider's {purpose} token was made for another client")
         if time.time() - claims["iat"] > ATTEMPT_SECONDS + _LEEWAY:
             raise Unauthenticated(f"the provider's {purpose} token is too old: start again")
-        if purpose == "sign-in" and not 0 < len(claims["sub"]) <= 255:
-            raise Unauthenticated("the provider's token names nobody")
         return claims
 
     # -- over HTTP
@@ -381,14 +324,15 @@ class Provider:
             pair = urlencode({settings.client_id: settings.client_secret}).replace("=", ":", 1)
             headers["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         request = self._client.build_request("POST", endpoint, data=form, headers=headers)
-        return await self._json(request, refused="the provider did not accept this sign-in's code")
+        refused = "the provider did not accept this sign-in's code"
+        return await fetch(self._client, request, refused)
 
     async def _read_metadata(self) -> dict[str, Any]:
         async with self._reading:
             if time.monotonic() < self._metadata_until:
                 return self._metadata
             url = f"{self.settings.issuer.rstrip('/')}/.well-known/openid-configuration"
-            metadata = await self._json(self._client.build_request("GET", url))
+            metadata = await fetch(self._client, self._client.build_request("GET", url))
             issuer = metadata.get("issuer")
             if issuer != self.settings.issuer:
                 raise StoreError(
@@ -396,54 +340,157 @@ class Provider:
                     "settings of OpenID Connect"
                 )
             for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
-                _check_url(f"the provider's {name}", metadata.get(name))
+                check_url(f"the provider's {name}", metadata.get(name))
             for name in ("userinfo_endpoint", "end_session_endpoint"):
                 if name in metadata:
-                    _check_url(f"the provider's {name}", metadata[name])
+                    check_url(f"the provider's {name}", metadata[name])
             self._metadata = metadata
             self._metadata_until = time.monotonic() + _METADATA_SECONDS
             return metadata
 
-    async def _read_keys(self, max_age: float) -> KeySet:
-        metadata = await self._read_metadata()
+
+def sign_in_of(claims: Mapping[str, Any], settings: ClaimNames) -> SignIn:
+    """Return whom verified claims describe, and whether they may sign in."""
+    groups = claims.get(settings.groups_claim, []) if settings.groups_claim else []
+    if isinstance(groups, str):
+        groups = [groups]
+    if not is_text_list(groups):
+        raise Unauthenticated(
+            f"the provider sent no list of groups as {settings.groups_claim!r}: correct "
+            "groups_claim, or set it to an empty text"
+        )
+    if settings.groups and not set(settings.groups) & set(groups):
+        raise NotAllowed("you are in no group that may sign in here: ask an admin for access")
+    name = claims.get(settings.name_claim)
+    if not isinstance(name, str) or not name:
+        raise Unauthenticated(
+            f"the provider sent no {settings.name_claim!r}, which names people here: change "
+            "name_claim, or the scopes"
+        )
+    mail = claims.get("email")
+    return SignIn(
+        issuer=claims["iss"],
+        subject=claims["sub"],
+        name=name,
+        mail=mail if isinstance(mail, str) and claims.get("email_verified") is True else "",
+        groups=tuple(groups),
+        role="admin" if set(settings.admin_groups) & set(groups) else "reviewer",
+        authenticated_at=moment_of(claims.get("auth_time")),
+        session=claims["sid"] if isinstance(claims.get("sid"), str) else "",
+    )
+
+
+def identified(person: SignIn, settings: ClaimNames) -> Identified:
+    """Return what the directory takes over of a person."""
+    return Identified(
+        origin=(person.issuer, person.subject),
+        name=person.name,
+        mail=person.mail,
+        groups=person.groups if settings.groups_claim else None,
+        role=person.role if settings.admin_groups else None,
+    )
+
+
+class SigningKeys:
+    """The keys with which an issuer signs, read again when it may have changed them."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+        self._keys: KeySet | None = None
+        self._read_at = 0.0
+        self._reading = asyncio.Lock()
+
+    async def verified(
+        self,
+        token: object,
+        source: str | Path,
+        *,
+        issuer: str,
+        audience: str,
+        essential: Iterable[str],
+        purpose: str,
+        pause: float,
+    ) -> dict[str, Any]:
+        """Return the claims of a token of this issuer for this audience.
+
+        ``source`` is the address or the file of the keys, which is read at most once per ``pause``
+        for tokens that cannot be verified. Raises ``Unauthenticated`` unless everything is right.
+        """
+        if not isinstance(token, str) or len(token) > _MAX_BODY:
+            raise Unauthenticated(f"the provider sent no token for the {purpose}")
+        try:
+            decoded = _decoded(token, await self._read(source, _KEYS_SECONDS))
+        except _NotVerified:  # the provider may have changed its keys since
+            try:
+                decoded = _decoded(token, await self._read(source, pause))
+            except _NotVerified as error:
+                raise Unauthenticated(
+                    f"the provider's {purpose} token cannot be verified: {error}"
+                ) from None
+        expected: dict[str, Any] = {name: {"essential": True} for name in ("iat", *essential)}
+        expected["iss"] = {"essential": True, "value": issuer}
+        expected["aud"] = {"essential": True, "value": audience}
+        try:
+            jwt.JWTClaimsRegistry(leeway=_LEEWAY, **expected).validate(decoded.claims)
+        except (JoseError, TypeError, ValueError) as error:
+            raise Unauthenticated(f"the provider's {purpose} token is not valid: {error}") from None
+        claims = dict(decoded.claims)
+        if "sub" in expected and not 0 < len(claims["sub"]) <= 255:
+            raise Unauthenticated("the provider's token names nobody")
+        return claims
+
+    async def _read(self, source: str | Path, max_age: float) -> KeySet:
         async with self._reading:
-            if self._keys is None or time.monotonic() - self._keys_at > max_age:
-                body = await self._json(self._client.build_request("GET", metadata["jwks_uri"]))
+            if self._keys is None or time.monotonic() - self._read_at > max_age:
                 try:
+                    if isinstance(source, Path):
+                        body = json.loads(await to_thread(source.read_bytes))
+                    else:
+                        body = await fetch(self._client, self._client.build_request("GET", source))
                     keys = [key for key in body["keys"] if key.get("use", "sig") == "sig"]
                     self._keys = KeySet.import_key_set({"keys": keys})
-                except (JoseError, ValueError, TypeError, KeyError, AttributeError) as error:
+                except (
+                    *(JoseError, OSError),
+                    *(ValueError, TypeError, KeyError, AttributeError),
+                ) as error:
                     raise StoreError(f"the provider's keys cannot be read: {error}") from None
-                self._keys_at = time.monotonic()
+                self._read_at = time.monotonic()
             return self._keys
 
-    async def _json(self, request: httpx.Request, refused: str = "") -> dict[str, Any]:
-        """Send a request and return the object that it answers with."""
-        try:
-            async with asyncio.timeout(_TIMEOUT):
-                response = await self._client.send(request, stream=True)
-                try:
-                    body = b""
-                    async for part in response.aiter_bytes():
-                        body += part
-                        if len(body) > _MAX_BODY:
-                            raise StoreError(f"{request.url.host} answered with more than 1 MB")
-                finally:
-                    await response.aclose()
-            value = json.loads(body)
-        except (httpx.HTTPError, TimeoutError, ValueError) as error:
-            reason = str(error) or type(error).__name__
-            raise StoreError(
-                f"the identity provider at {request.url.host} did not answer: {reason:.200}"
-            ) from None
-        if response.is_client_error and refused:
-            reason = value.get("error", "") if isinstance(value, dict) else ""
-            raise Unauthenticated(f"{refused} ({reason!s:.100}): start it again")
-        if not response.is_success or not isinstance(value, dict):
-            raise StoreError(
-                f"the identity provider at {request.url.host} answered {response.status_code}"
-            )
-        return value
+
+async def fetch(
+    client: httpx.AsyncClient, request: httpx.Request, refused: str = ""
+) -> dict[str, Any]:
+    """Send a request and return the object that it answers with.
+
+    Raises ``Unauthenticated`` with the text ``refused``, if any, when the request was at fault, and
+    ``StoreError`` for every other answer.
+    """
+    try:
+        async with asyncio.timeout(_TIMEOUT):
+            response = await client.send(request, stream=True)
+            try:
+                body = b""
+                async for part in response.aiter_bytes():
+                    body += part
+                    if len(body) > _MAX_BODY:
+                        raise StoreError(f"{request.url.host} answered with more than 1 MB")
+            finally:
+                await response.aclose()
+        value = json.loads(body)
+    except (httpx.HTTPError, TimeoutError, ValueError) as error:
+        reason = str(error) or type(error).__name__
+        raise StoreError(
+            f"the identity provider at {request.url.host} did not answer: {reason:.200}"
+        ) from None
+    if response.is_client_error and refused:
+        reason = value.get("error", "") if isinstance(value, dict) else ""
+        raise Unauthenticated(f"{refused} ({reason!s:.100}): start it again")
+    if not response.is_success or not isinstance(value, dict):
+        raise StoreError(
+            f"the identity provider at {request.url.host} answered {response.status_code}"
+        )
+    return value
 
 
 class _NotVerified(Exception):
@@ -457,20 +504,7 @@ def _decoded(token: str, keys: KeySet) -> jwt.Token:
         raise _NotVerified(error) from None
 
 
-def _check_url(name: str, url: object) -> None:
-    parts = urlsplit(url) if isinstance(url, str) else urlsplit("")
-    local = parts.hostname in ("localhost", "127.0.0.1", "::1")
-    if parts.scheme != "https" and not (parts.scheme == "http" and local):
-        raise InvalidPolicy(
-            f"{name} is {url!r:.200}: use an https:// address (http:// on this machine only)"
-        )
-
-
-def _is_text_list(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
-
-
-def _moment(seconds: object) -> Micros | None:
+def moment_of(seconds: object) -> Micros | None:
     if not isinstance(seconds, int | float) or isinstance(seconds, bool):
         return None
     return round(seconds * SECOND)

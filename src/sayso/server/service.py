@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fastapi import Request as HttpRequest
 
     from sayso.server.oidc import Provider
+    from sayso.server.proxy import TrustedProxy
     from sayso.worker import Worker
 
 log = logging.getLogger("sayso.server")
@@ -201,6 +202,7 @@ class Service:
     #: Counts requests for the insights.
     tally_cache: TallyCache
     oidc: Provider | None
+    proxy: TrustedProxy | None
     #: Whether the library for passkeys is installed, and people are known here.
     passkeys: bool
     #: When the use of each session was last noted in the store, by its hash.

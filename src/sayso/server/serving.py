@@ -8,7 +8,9 @@ agent keeps the event loop busy.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import signal
 import socket
 import sys
@@ -17,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
@@ -41,6 +44,10 @@ KEEP_ALIVE = 75
 _SWITCH_INTERVAL = 0.001
 
 
+#: Begins a ``host`` that is the path of a unix socket.
+UNIX_PREFIX = "unix:"
+
+
 class PortTaken(SaysoError):
     """The address cannot be listened on."""
 
@@ -54,13 +61,15 @@ def run(app: FastAPI, host: str, port: int, ready: Callable[[str], None]) -> Non
     Raises ``PortTaken`` if the address is in use. Ctrl-C is ignored after the server has stopped.
     """
     listening = _bind(host, port)
-    number = listening.getsockname()[1]
-    server = _Server(server_config(app), app.state.sayso, lambda: ready(_url(host, number)))
+    url = _url(host, listening)
+    server = _Server(server_config(app), app.state.sayso, lambda: ready(url))
     logging.getLogger("uvicorn.error").addFilter(_is_not_cancellation)
     sys.setswitchinterval(_SWITCH_INTERVAL)
     signal.signal(signal.SIGINT, lambda *_: None)  # for before and after uvicorn's own handlers
     with listening:
         server.run(sockets=[listening])
+    if host.startswith(UNIX_PREFIX):
+        Path(host.removeprefix(UNIX_PREFIX)).unlink(missing_ok=True)
 
 
 def server_config(app: FastAPI, grace: int = _GRACE) -> uvicorn.Config:
@@ -84,6 +93,8 @@ def _is_not_cancellation(record: logging.LogRecord) -> bool:
 
 
 def _bind(host: str, port: int) -> socket.socket:
+    if host.startswith(UNIX_PREFIX):
+        return _bind_unix(host.removeprefix(UNIX_PREFIX))
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -95,7 +106,28 @@ def _bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-def _url(host: str, port: int) -> str:
+def _bind_unix(path: str) -> socket.socket:
+    """Listen on a unix socket for this user and its group, in place of one that nobody serves."""
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            if Path(path).is_socket() and probe.connect_ex(path) == errno.ECONNREFUSED:
+                Path(path).unlink()
+        umask = os.umask(0o117)
+        try:
+            bound.bind(path)
+        finally:
+            os.umask(umask)
+    except OSError as error:
+        bound.close()
+        raise PortTaken(f"cannot listen on {path} ({error}): use another --host") from None
+    return bound
+
+
+def _url(host: str, listening: socket.socket) -> str:
+    if host.startswith(UNIX_PREFIX):
+        return host
+    port = listening.getsockname()[1]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
@@ -191,6 +223,6 @@ def serve_worker_metrics(
     with server:
         threading.Thread(target=server.serve_forever, name="sayso-metrics", daemon=True).start()
         try:
-            yield _url(host, server.server_address[1])
+            yield _url(host, server.socket)
         finally:
             server.shutdown()

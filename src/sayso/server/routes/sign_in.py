@@ -17,11 +17,11 @@ from sayso.inbox import directory
 from sayso.inbox.decisions import decision_words
 from sayso.inbox.people import token_hash
 from sayso.rows import Confirmation, Credential, Proven
-from sayso.server.auth import AnyPrincipal, Identity
+from sayso.server.auth import AnyPrincipal, Identity, device_of
 from sayso.server.middleware import foreign_page
 from sayso.server.openapi import NO_AUTH, errors
 from sayso.server.responses import JsonResponse, error_status
-from sayso.server.routes.system import device_of, set_session
+from sayso.server.routes.system import set_session
 from sayso.server.schemas import (
     OptionsView,
     PasskeyAnswerBody,
@@ -98,7 +98,7 @@ def _no_provider() -> NotFound:
 @router.get("/login/oidc/callback", include_in_schema=False)
 async def finish_oidc(request: Request) -> Response:
     """Open a session for the person whom the provider has identified."""
-    from sayso.server.oidc import Attempt
+    from sayso.server.oidc import Attempt, identified
 
     service = service_of(request)
     try:
@@ -112,7 +112,7 @@ async def finish_oidc(request: Request) -> Response:
         secret = await to_thread(
             directory.sign_in_as,
             service.store,
-            service.oidc.identified(person),
+            identified(person, service.oidc.settings),
             signed_in=person.authenticated_at or service.store.now(),
             session_id=f"oidc:{person.session}" if person.session else "",
             device=device_of(request),

@@ -18,7 +18,7 @@ from sayso.gate.framework import FrameworkAgent, FrameworkTool
 from sayso.gate.gate import policy_in_force
 from sayso.inbox import directory
 from sayso.policy import Policy
-from sayso.server.auth import AnyPrincipal
+from sayso.server.auth import AnyPrincipal, device_of
 from sayso.server.middleware import cookie_name, foreign_page
 from sayso.server.openapi import NO_AUTH, errors
 from sayso.server.request_views import inert
@@ -87,12 +87,6 @@ def set_session(request: Request, response: Response, secret: str) -> None:
         secure=request.url.scheme == "https",
         path="/",
     )
-
-
-def device_of(request: Request) -> str:
-    """Return what a list of sessions shows of the browser that opened one."""
-    address = request.client.host if request.client else "?"
-    return f"{request.headers.get('user-agent', '?'):.150} at {address}"
 
 
 @router.post(
