@@ -45,7 +45,7 @@ def server(serve: Serve) -> Served:
     return serve(agents=[mailer()])
 
 
-def test_every_route_knows_its_roles(server: Served) -> None:
+def test_every_route_checks_its_roles(server: Served) -> None:
     clients = {
         role: server.client(server.token(f"the {role}", role))
         for role in ("agent", "chat", "reviewer", "admin")
@@ -59,13 +59,13 @@ def test_every_route_knows_its_roles(server: Served) -> None:
 
 
 @pytest.mark.parametrize("header", ["Bearer nope", "Bearer", "Basic YTpi", "nope", "Bearer é"])
-def test_what_is_no_token_lets_nobody_in(server: Served, header: str) -> None:
+def test_malformed_token_is_refused(server: Served, header: str) -> None:
     answer = server.client().get("/api/me", headers={"Authorization": header.encode()})
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
 
 
-def test_a_revoked_token_lets_nobody_in(server: Served) -> None:
+def test_revoked_token_is_refused(server: Served) -> None:
     client = server.client(server.token("ana"))
     assert client.get("/api/me").json()["name"] == "ana"
     (principal,) = [p for p in server.store.credentials() if p.person == "ana"]
@@ -93,7 +93,7 @@ def test_a_link_signs_in_once(server: Served) -> None:
     assert bearer.status_code == 401  # a link is no token
 
 
-def test_a_session_ends_with_the_token_it_came_from(server: Served) -> None:
+def test_session_ends_with_its_token(server: Served) -> None:
     token = server.token("ana")
     client = signed_in(server, token)
     assert client.get("/api/requests").status_code == 200
@@ -125,7 +125,7 @@ def test_an_agent_cannot_sign_in_to_the_page(server: Served) -> None:
         ({"Origin": "http://[::1"}, 403),
     ],
 )
-def test_a_write_with_a_cookie_needs_our_own_origin(
+def test_cookie_write_needs_the_same_origin(
     server: Served, headers: dict[str, str], code: int
 ) -> None:
     signed = signed_in(server, server.token("ana"))
@@ -135,12 +135,12 @@ def test_a_write_with_a_cookie_needs_our_own_origin(
     assert client.post("/api/audit/verify", headers={"Origin": server.url}).status_code == 200
 
 
-def test_a_foreign_page_may_not_write_even_with_a_token(server: Served) -> None:
+def test_foreign_origin_with_a_token_cannot_write(server: Served) -> None:
     client = server.client(server.token("ana"), Origin="https://evil.example")
     assert client.post("/api/audit/verify").status_code == 403
 
 
-def test_the_browser_of_a_named_page_is_told_so(serve: Serve) -> None:
+def test_cors_allows_only_named_origins(serve: Serve) -> None:
     server = serve(agents=[mailer()], origins=["https://app.example.com"])
     token = server.token("ana")
     asks = {
@@ -164,7 +164,7 @@ def test_the_browser_of_a_named_page_is_told_so(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("written", ["https://app.example.com", "HTTPS://App.Example.com:443/"])
-def test_a_page_elsewhere_is_known_as_its_browser_names_it(serve: Serve, written: str) -> None:
+def test_origins_are_compared_as_browsers_write_them(serve: Serve, written: str) -> None:
     server = serve(origins=written, hosts="https://approvals.example.com:8443/")
     reviewer = server.client(server.token("ana", "reviewer"))
     headers = {"Origin": "https://app.example.com", "Host": "approvals.example.com"}
@@ -177,7 +177,7 @@ def test_a_page_elsewhere_is_known_as_its_browser_names_it(serve: Serve, written
     "wrong",
     ["*", "null", "", "app.example.com", "https://*.example.com", "https://a.example/p", "ftp://a"],
 )
-def test_what_no_browser_would_name_is_refused_as_a_page(wrong: str) -> None:
+def test_malformed_origin_is_refused(wrong: str) -> None:
     with pytest.raises(ValueError, match="is not an origin"):
         create_app(store="memory://", origins=["https://app.example.com", wrong])
 
@@ -190,7 +190,7 @@ def test_a_rebound_name_is_refused(server: Served, host: str) -> None:
     assert answer.status_code == 421
 
 
-def test_nothing_can_frame_or_script_the_page(server: Served) -> None:
+def test_security_headers_forbid_frames_and_scripts(server: Served) -> None:
     for path in ("/", "/inbox", "/api/me", "/nope"):
         headers = server.client().get(path).headers
         assert "frame-ancestors 'none'" in headers["content-security-policy"]
@@ -199,7 +199,7 @@ def test_nothing_can_frame_or_script_the_page(server: Served) -> None:
         assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_an_agent_sees_only_its_own(serve: Serve) -> None:
+def test_agent_sees_only_its_own_requests(serve: Serve) -> None:
     server = serve()
     first, second = (server.client(server.token(name, "agent")) for name in ("one", "two"))
     made = opened(first)
@@ -212,7 +212,7 @@ def test_an_agent_sees_only_its_own(serve: Serve) -> None:
     assert forged.status_code == 403
 
 
-def test_a_request_for_others_answers_like_one_that_does_not_exist(serve: Serve) -> None:
+def test_hidden_request_looks_like_a_missing_one(serve: Serve) -> None:
     server = serve(policy=FOR_FINANCE)
     agent, other = (server.client(server.token(name, "agent")) for name in ("one", "two"))
     ben, made = server.client(server.token("ben")), opened(agent, args=FINANCE_ONLY)
@@ -236,7 +236,7 @@ def test_an_agent_cannot_decide_by_any_route(serve: Serve) -> None:
     assert reviewer.get(f"/api/requests/{made['id']}").json()["status"] == "pending"
 
 
-def test_a_reviewer_sees_what_they_may_decide(serve: Serve) -> None:
+def test_reviewer_sees_only_decidable_requests(serve: Serve) -> None:
     server = serve(policy=FOR_FINANCE)
     agent = server.client(server.token("bot", "agent"))
     ana = server.client(server.token("ana", "reviewer", "finance"))
@@ -271,7 +271,7 @@ def test_a_quorum_counts_people_and_not_tokens(serve: Serve) -> None:
     assert done.json()["status"] == "approved"
 
 
-def test_the_requester_may_not_decide_where_the_rule_says_so(serve: Serve) -> None:
+def test_requester_cannot_decide_high_risk_over_http(serve: Serve) -> None:
     server = serve()
     agent = server.client(server.token("bot", "agent"))
     made = opened(agent, requester="ana", risk={"level": "high", "reasons": ["money"]})
@@ -302,7 +302,7 @@ PAGE = "https://app.example.com"
         {"Origin": "https://127.0.0.1"},
     ],
 )
-def test_a_cookie_never_counts_from_another_origin(serve: Serve, headers: dict[str, str]) -> None:
+def test_cookie_from_another_origin_is_refused(serve: Serve, headers: dict[str, str]) -> None:
     server = serve(origins=[PAGE])
     cookie = signed_in(server, new_link(server.store, "ana")).cookies[COOKIE]
     client = server.client(Cookie=f"{COOKIE}={cookie}", **headers)
@@ -322,7 +322,7 @@ def test_a_cookie_never_counts_from_another_origin(serve: Serve, headers: dict[s
     assert own.get(f"/api/requests/{found['id']}").json()["status"] == "pending"
 
 
-def test_a_named_origin_works_with_a_token_and_cannot_sign_anyone_in(serve: Serve) -> None:
+def test_named_origin_accepts_tokens_but_no_sign_in(serve: Serve) -> None:
     server = serve(origins=[PAGE])
     token = server.token("ana")
     both = server.client(token, Origin=PAGE, Cookie=f"{COOKIE}=x")
@@ -334,14 +334,14 @@ def test_a_named_origin_works_with_a_token_and_cannot_sign_anyone_in(serve: Serv
 
 
 @pytest.mark.parametrize("host", ["sayso", "testserver", "intranet:8321", "user@127.0.0.1", "a b"])
-def test_a_name_that_the_server_was_not_given_is_refused(serve: Serve, host: str) -> None:
+def test_unknown_host_name_is_refused(serve: Serve, host: str) -> None:
     server = serve(hosts=["approvals"])
     assert server.client().get("/healthz", headers={"Host": host}).status_code == 421
     for own in ("localhost", "LOCALHOST:1", "approvals", "127.0.0.1", "[::1]:8321"):
         assert server.client().get("/healthz", headers={"Host": own}).status_code == 200
 
 
-def test_a_header_that_names_host_or_caller_is_sent_once(server: Served) -> None:
+def test_repeated_host_or_credential_header_is_refused(server: Served) -> None:
     for name, values in (
         ("Host", ["127.0.0.1", "evil.example"]),
         ("Host", ["127.0.0.1", "127.0.0.1"]),
@@ -373,7 +373,7 @@ def test_an_origin_is_scheme_host_and_port(serve: Serve) -> None:
         assert answer.status_code == code, (host, proxied, origin, answer.text)
 
 
-def test_behind_tls_the_cookie_and_the_browser_stay_on_tls(serve: Serve) -> None:
+def test_tls_sets_secure_cookie_and_hsts(serve: Serve) -> None:
     server = serve()
     https = {"X-Forwarded-Proto": "https", "Origin": f"https://127.0.0.1:{server.port}"}
     token = server.token("ana")
@@ -393,7 +393,7 @@ def test_behind_tls_the_cookie_and_the_browser_stay_on_tls(serve: Serve) -> None
     assert "strict-transport-security" not in plain.headers
 
 
-def test_a_session_is_worth_what_it_was_opened_with(serve: Serve) -> None:
+def test_session_keeps_the_assurance_of_its_sign_in(serve: Serve) -> None:
     server = serve(policy=Policy([Rule("refund", assurance="session")]))
     found = opened(server.client(server.token("bot", "agent")))
     path = f"/api/requests/{found['id']}/decision"
@@ -408,7 +408,7 @@ def test_a_session_is_worth_what_it_was_opened_with(serve: Serve) -> None:
     assert (decided.status_code, decided.json()["decision"]["assurance"]) == (200, "session")
 
 
-def test_a_link_does_not_swap_who_is_signed_in_unasked(server: Served) -> None:
+def test_link_does_not_replace_a_session_unasked(server: Served) -> None:
     client = signed_in(server, new_link(server.store, "ana"))
     secret = new_link(server.store, "mallory")
     refused = client.post("/api/login", json={"token": secret})
@@ -426,14 +426,14 @@ def test_a_link_does_not_swap_who_is_signed_in_unasked(server: Served) -> None:
     "name",
     ["an\u200ba", "an\u202ea", "an\x1b[2Ka", "an\x00a", "a" * 5000, "\u2066ana", "ana\ufeff", " "],
 )
-def test_a_name_with_something_hidden_in_it_gets_no_token(server: Served, name: str) -> None:
+def test_name_with_hidden_characters_gets_no_token(server: Served, name: str) -> None:
     with pytest.raises(NotAllowed):
         server.token(name)
     with pytest.raises(NotAllowed):
         server.token(name, "agent")
 
 
-def test_two_spellings_of_a_name_are_one_person_of_a_quorum(serve: Serve) -> None:
+def test_spellings_of_a_name_count_once_in_a_quorum(serve: Serve) -> None:
     server = serve(policy=Policy([Rule("refund", quorum=2)]))
     found = opened(server.client(server.token("bot", "agent")))
     path = f"/api/requests/{found['id']}/decision"
@@ -445,7 +445,7 @@ def test_two_spellings_of_a_name_are_one_person_of_a_quorum(serve: Serve) -> Non
 
 
 @pytest.mark.parametrize("name", ["bot", "BOT", "\uff42ot"])
-def test_nobody_decides_under_the_asking_agents_name(serve: Serve, name: str) -> None:
+def test_asking_agents_name_cannot_decide(serve: Serve, name: str) -> None:
     server = serve(auth=False)
     found = opened(server.client(), agent="bot")
     with pytest.raises(NotAllowed, match="is the agent that requested"):
@@ -454,7 +454,7 @@ def test_nobody_decides_under_the_asking_agents_name(serve: Serve, name: str) ->
         )
 
 
-def test_each_agent_has_its_own_names(serve: Serve) -> None:
+def test_agents_have_separate_run_and_thread_names(serve: Serve) -> None:
     server = serve()
     bot, eve = (server.client(server.token(name, "agent")) for name in ("bot", "eve"))
     for named in ({"run": "order-17"}, {"thread": "t-1"}, {"run": "r", "thread": "t-2"}):

@@ -46,7 +46,9 @@ def test_chat_user_decides_own_request(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"threadId":"c1"}', b'{"threadId":"a/b"}'])
-def test_bad_body_is_one_line_of_text(open_server: Served, serve: Serve, body: bytes) -> None:
+def test_malformed_body_is_answered_with_text(
+    open_server: Served, serve: Serve, body: bytes
+) -> None:
     client = serve(agents=[mailer(say("Hello."))], auth=False).client()
     response = client.post("/api/ag-ui", content=body)
     assert response.status_code == 400

@@ -39,13 +39,13 @@ def test_agent_text_is_made_visible_in_every_field(open_server: Served, words: s
     assert bool(whole["shown"]["warnings"]) >= bool(hidden)
 
 
-def test_a_look_alike_name_is_pointed_out(open_server: Served) -> None:
+def test_lookalike_characters_cause_a_warning(open_server: Served) -> None:
     made = opened(open_server.client(), args={"to": "аna@example.com"})  # noqa: RUF001
     warnings = made["shown"]["warnings"]
     assert any("U+0430" in warning for warning in warnings), warnings
 
 
-def test_large_arguments_are_whole_and_too_large_ones_refused(open_server: Served) -> None:
+def test_large_arguments_are_complete_or_refused(open_server: Served) -> None:
     client = open_server.client()
     big = "x" * 200_000 + "; rm -rf /"
     made = opened(client, args={"body": big})
@@ -91,7 +91,7 @@ def test_arguments_changed_in_the_database_do_not_run(open_server: Served, tmp_p
     assert client.post("/api/audit/verify").json()["ok"] is False
 
 
-def test_a_decision_for_an_id_never_issued_is_written_down_and_nothing_else(
+def test_decision_on_unknown_id_is_recorded_as_refused(
     open_server: Served,
 ) -> None:
     client = open_server.client()
@@ -108,7 +108,7 @@ def test_a_decision_for_an_id_never_issued_is_written_down_and_nothing_else(
     assert client.post("/api/audit/verify").json()["ok"] is True
 
 
-def test_an_agent_that_tries_to_decide_is_written_down(serve: Serve) -> None:
+def test_decision_attempt_by_an_agent_is_recorded(serve: Serve) -> None:
     server = serve()
     bot = server.client(server.token("bot", "agent"))
     made = opened(bot)
@@ -140,7 +140,7 @@ def test_expired_is_expired_by_a_millisecond(open_server: Served) -> None:
     assert client.post(f"/api/requests/{made['id']}/claim").status_code == 409
 
 
-def test_a_schema_that_takes_for_ever_holds_nobody_up(open_server: Served) -> None:
+def test_slow_schema_pattern_does_not_block(open_server: Served) -> None:
     client = open_server.client()
     schema = {"properties": {"a": {"type": "string", "pattern": "(a+)+$"}}}
     body = {"tool": "t", "args": {"a": "a" * 60 + "!"}, "schema": schema}
@@ -154,7 +154,7 @@ def test_a_schema_that_takes_for_ever_holds_nobody_up(open_server: Served) -> No
     assert asked["question"]["schema"] == {"type": "string"}
 
 
-def test_what_is_wrong_with_a_body_is_said_in_plain_words(open_server: Served) -> None:
+def test_body_errors_are_plain_sentences(open_server: Served) -> None:
     client = open_server.client()
     made = opened(client)
     path = f"/api/requests/{made['id']}/decision"

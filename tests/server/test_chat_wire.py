@@ -39,14 +39,14 @@ def test_the_routes_answer_to_their_methods_and_names(serve: Serve) -> None:
     assert 'method="POST",route="/api/chat/{agent}",status="200"' in counted
 
 
-def test_a_server_without_agents_says_so(open_server: Served) -> None:
+def test_chat_without_agents_explains_itself(open_server: Served) -> None:
     said = open_server.client().post("/api/chat", json={"id": "c1", "messages": [WORDS]})
     assert said.status_code == 404
     assert said.text == "this server has no agents: start it with one, as module:agent"
 
 
 @pytest.mark.parametrize("nth", [1, 2])
-def test_a_store_that_goes_away_in_the_middle_ends_the_answer_with_an_error(
+def test_lost_store_ends_the_stream_with_an_error(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, nth: int
 ) -> None:
     client = serve(agents=[mailer(say("Hello."))], auth=False).client()
@@ -112,7 +112,7 @@ async def test_the_last_piece_ends_the_answer() -> None:
     assert story.closed
 
 
-async def test_a_reader_who_leaves_stops_the_telling() -> None:
+async def test_disconnected_reader_closes_the_stream() -> None:
     reader, story = Reader(), Story(waits=True)
     response = TextStreamResponse(story.pieces(), {}, "END")
     answering = asyncio.ensure_future(response({}, reader.receive, reader.send))
@@ -123,7 +123,7 @@ async def test_a_reader_who_leaves_stops_the_telling() -> None:
     assert reader.sent[-1]["more_body"]
 
 
-async def test_a_server_that_stops_is_not_taken_for_a_reader() -> None:
+async def test_server_stop_cancels_the_stream() -> None:
     reader, story = Reader(), Story(waits=True)
     response = TextStreamResponse(story.pieces(), {}, "END")
     answering = asyncio.ensure_future(response({}, reader.receive, reader.send))

@@ -163,7 +163,7 @@ def test_grant_covers_no_other_command(agent: Agent, scope: object) -> None:
     assert [command for command in ATTACKS if is_covered(agent.shell(command))] == []
 
 
-def test_grant_for_any_arguments_keeps_subcommand(agent: Agent) -> None:
+def test_grant_for_any_arguments_fixes_the_subcommand(agent: Agent) -> None:
     agent.grant(agent.shell("npm test"), "any")
     for command in ("npm test -- --watch", "npm  'test' src", "npm test;", "npm test --x='a;b'"):
         assert is_covered(agent.shell(command)), command
@@ -227,7 +227,7 @@ def test_chained_command_gets_no_grant(agent: Agent, command: str, scope: str) -
     ["git -C x push", "git push", "python -c 'print(1)'", "bash -c ls", "timeout 5 npm test",
      "env npm test", "sudo make", "rm -rf build", "npm --prefix x test", "touch /etc/passwd"],
 )  # fmt: skip
-def test_any_arguments_are_refused_where_they_decide(agent: Agent, command: str) -> None:
+def test_grant_for_any_arguments_is_refused_for_risky_commands(agent: Agent, command: str) -> None:
     request = agent.shell(command)
     refused = agent.approve(request, scope="any")
     assert (refused.status_code, "exactly these" in refused.json()["message"]) == (422, True)
@@ -290,7 +290,7 @@ def test_call_is_judged_again_before_release(agent: Agent, project: Path, tmp_pa
     assert (released["status"], released["decision"]) == ("pending", None)
 
 
-def test_agents_machine_resolves_too(agent: Agent, project: Path) -> None:
+def test_grant_compares_paths_of_the_agents_machine(agent: Agent, project: Path) -> None:
     place = {"directory": str(project), "program": "/usr/bin/npm"}
     agent.grant(agent.shell("npm test", resolved=place), "any")
     assert is_covered(agent.shell("npm test", resolved=place))
@@ -342,7 +342,7 @@ def test_folder_grant_covers_resolved_files(agent: Agent, project: Path, tmp_pat
         assert not write("src/b.py", resolved=resolved), file
 
 
-def test_patch_is_covered_with_all_its_files(agent: Agent) -> None:
+def test_patch_needs_a_grant_for_all_its_files(agent: Agent) -> None:
     def patch(*lines: str) -> dict[str, Any]:
         return agent.call("apply_patch", input="\n".join(("*** Begin Patch", *lines)))
 
@@ -403,7 +403,7 @@ def test_scope_of_file_is_folder_of_project(agent: Agent, path: str, scope: obje
     assert agent.approve(request, scope=scope).status_code == 422
 
 
-def test_protected_file_alone_can_be_granted(agent: Agent) -> None:
+def test_single_protected_file_can_be_granted(agent: Agent) -> None:
     agent.grant(
         agent.call("Write", file_path="package.json", content="x"), {"path": "package.json"}
     )

@@ -124,9 +124,7 @@ def test_dripping_bytes_do_not_extend_the_time(serve: Serve) -> None:
             assert time.monotonic() - began < 5
 
 
-def test_a_body_that_arrives_slowly_but_arrives_is_taken(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_body_is_accepted(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "BODY_SECONDS", 0.5)
     server = serve(auth=False)
     body = b'{"tool": "refund", "args": {"x": "' + b"x" * 200_000 + b'"}}'

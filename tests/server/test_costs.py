@@ -85,7 +85,7 @@ def test_one_verification_runs_at_a_time(serve: Serve, monkeypatch: pytest.Monke
     assert ben.post("/api/audit/verify").status_code == 200
 
 
-def test_whole_requests_at_once_are_all_answered(serve: Serve) -> None:
+def test_many_complete_requests_are_all_answered(serve: Serve) -> None:
     server = serve()
     sockets = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(400)]
     try:

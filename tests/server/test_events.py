@@ -54,7 +54,7 @@ def reading(client: httpx.Client, **headers: str) -> Iterator[Reader]:
         yield Reader(lines)
 
 
-def test_what_happens_is_told(open_server: Served) -> None:
+def test_feed_sends_events(open_server: Served) -> None:
     client = open_server.client()
     with reading(open_server.client()) as reader:
         made = opened(client)
@@ -64,7 +64,7 @@ def test_what_happens_is_told(open_server: Served) -> None:
         assert reader.next()["type"] == "decided"
 
 
-def test_what_was_missed_is_replayed_in_order(open_server: Served) -> None:
+def test_feed_replays_missed_events_in_order(open_server: Served) -> None:
     client = open_server.client()
     with reading(open_server.client()) as reader:
         opened(client, key="0")
@@ -76,7 +76,7 @@ def test_what_was_missed_is_replayed_in_order(open_server: Served) -> None:
         assert reader.next()["request"] == more
 
 
-def test_events_are_shown_only_to_who_may_see_them(serve: Serve) -> None:
+def test_feed_hides_events_of_hidden_requests(serve: Serve) -> None:
     server = serve(policy=FOR_FINANCE)
     agent = server.client(server.token("bot", "agent"))
     with (
@@ -89,7 +89,7 @@ def test_events_are_shown_only_to_who_may_see_them(serve: Serve) -> None:
         assert ben.next()["request"] == both["id"]
 
 
-def test_who_it_is_for_after_an_edit_is_told_from_then_on(serve: Serve) -> None:
+def test_feed_follows_reviewers_changed_by_an_edit(serve: Serve) -> None:
     large = sayso.Rule("refund", where="amount > 100", reviewers=["group:finance"])
     server = serve(policy=sayso.Policy([large]))
     ana = server.client(server.token("ana"))
@@ -115,7 +115,7 @@ def test_the_stream_ends_when_access_is_revoked(serve: Serve) -> None:
         assert reader.ended.wait(20)
 
 
-def test_a_place_that_is_none_is_refused_or_read_from_the_start(open_server: Served) -> None:
+def test_invalid_feed_position_is_refused(open_server: Served) -> None:
     client = open_server.client()
     opened(client)
     for place in ("nonsense", "-1", "9" * 40):

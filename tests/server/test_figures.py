@@ -21,7 +21,7 @@ from sayso.types import Micros, Reviewer
 from sayso_testing.world import World
 
 
-def test_days_are_those_of_who_reads(open_server: Served) -> None:
+def test_days_follow_the_readers_time_zone(open_server: Served) -> None:
     client = open_server.client()
     opened(client)
     at = datetime.fromisoformat(client.get("/api/requests").json()["items"][0]["created_at"])
@@ -34,7 +34,7 @@ def test_days_are_those_of_who_reads(open_server: Served) -> None:
         assert (refused.status_code, refused.json()["field"]) == (422, "zone")
 
 
-def test_the_first_day_is_counted_from_its_morning() -> None:
+def test_first_day_is_counted_from_midnight() -> None:
     noon: Micros = 1_700_000_000_000_000
     store = MemoryStore(clock=lambda: noon)
     figures = stats.stats(TallyCache(store), Reviewer("ana", role="admin"), 2)
@@ -58,7 +58,7 @@ def test_slow_tallies_are_kept_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(cache.tallies(Viewer(), [0]).tallies) == 3
 
 
-def test_figures_count_what_happened_in_the_days_of_a_zone(tmp_path: Path) -> None:
+def test_figures_count_events_by_days_of_a_zone(tmp_path: Path) -> None:
     """From midnight in Kathmandu, a quarter to seven in the evening before in UTC."""
     clock = FakeClock(datetime(2026, 3, 1, 18, 0, tzinfo=UTC))
     with closing(SqliteStore(tmp_path / "store.db", clock=clock)) as store:

@@ -35,7 +35,7 @@ def database() -> Iterator[PostgresServer]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_a_database_that_is_away_is_told_soon(database: PostgresServer, serve: Serve) -> None:
+def test_health_reports_lost_database_quickly(database: PostgresServer, serve: Serve) -> None:
     store = PostgresStore(database.url, keys=Keyring.parse(new_key()))
     server = serve(store=store, auth=False, workers=0)
     client = server.client()
@@ -62,7 +62,7 @@ def test_a_database_that_is_away_is_told_soon(database: PostgresServer, serve: S
     assert back.json()["store"] == "ok"
 
 
-def test_what_waits_is_counted_for_prometheus(serve: Serve) -> None:
+def test_metrics_count_waiting_requests(serve: Serve) -> None:
     client = serve(auth=False).client()
     made = [opened(client, f"k{n}") for n in range(4)]
     for request in made[:2]:
@@ -79,7 +79,9 @@ def test_what_waits_is_counted_for_prometheus(serve: Serve) -> None:
     assert found == wanted
 
 
-def test_what_the_end_cuts_off_is_told_so(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_cut_off_by_shutdown_gets_an_error(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun = threading.Event()
 
     async def for_ever(*_: object) -> None:

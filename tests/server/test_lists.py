@@ -17,7 +17,7 @@ def listed(served: Served, token: str, **params: Any) -> list[dict[str, Any]]:
     return items
 
 
-def test_a_card_says_what_the_request_says(serve: Serve) -> None:
+def test_card_matches_the_request(serve: Serve) -> None:
     served = serve()
     agent, ana = served.client(served.token("bot", "agent")), served.token("ana")
     args = {"to": "ана@example.com", "body": 'say "yes"\n\u202e', "api_key": "sk-" + "a" * 30}
@@ -29,7 +29,7 @@ def test_a_card_says_what_the_request_says(serve: Serve) -> None:
         assert card["masked"] is True
 
 
-def test_what_changes_is_drawn_again(serve: Serve) -> None:
+def test_changed_request_renews_its_card(serve: Serve) -> None:
     served = serve()
     agent = served.client(served.token("bot", "agent"))
     ana, ben = served.token("ana"), served.token("ben")
@@ -49,7 +49,7 @@ def test_what_changes_is_drawn_again(serve: Serve) -> None:
     assert (closed["status"], closed["decision"]["by"]) == ("approved", "ben")
 
 
-def test_nobody_sees_a_card_that_is_not_for_them(serve: Serve) -> None:
+def test_cards_are_hidden_from_other_reviewers(serve: Serve) -> None:
     served = serve(policy=FOR_FINANCE)
     agent = served.client(served.token("bot", "agent"))
     ana, ben = served.token("ana"), served.token("ben", "reviewer", "finance")
@@ -60,7 +60,7 @@ def test_nobody_sees_a_card_that_is_not_for_them(serve: Serve) -> None:
     assert listed(served, ana, mine=True) == []
 
 
-def test_what_is_kept_has_an_end(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_card_cache_is_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_views, "_MAX_CACHED", 6_000)
     monkeypatch.setattr(request_views, "_MAX_ENTRY", 3_000)
     served = serve()
@@ -75,7 +75,7 @@ def test_what_is_kept_has_an_end(serve: Serve, monkeypatch: pytest.MonkeyPatch) 
     assert sum(len(card.json) for card in kept.values()) <= 6_000
 
 
-def test_a_thread_takes_many_requests_of_its_agent(open_server: Served) -> None:
+def test_thread_accepts_many_requests_of_its_agent(open_server: Served) -> None:
     client = open_server.client()
     made = [opened(client, key=f"k{n}", thread="t1") for n in range(2)]
     assert [one["thread"] for one in made] == ["t1", "t1"]
@@ -119,7 +119,7 @@ def test_a_page_of_large_requests_is_short(
     "bad",
     ["status=x", "kind=x", "risk=x", "sort=x", "after=x", "limit=0", "expires_within=0"],
 )
-def test_a_bad_filter_is_named_as_one(open_server: Served, bad: str) -> None:
+def test_invalid_filter_names_its_field(open_server: Served, bad: str) -> None:
     answer = open_server.client().get(f"/api/requests?{bad}")
     assert (answer.status_code, answer.json()["error"]) == (422, "InvalidCall")
     assert answer.json()["field"] == bad.partition("=")[0]
@@ -132,7 +132,7 @@ def counted(served: Served, token: str, **params: Any) -> dict[str, Any]:
     return found
 
 
-def test_groups_count_exactly_what_each_reader_may_see(serve: Serve) -> None:
+def test_groups_count_only_visible_requests(serve: Serve) -> None:
     served = serve(policy=FOR_FINANCE)
     agent = served.client(served.token("bot", "agent"))
     ana, ben = served.token("ana"), served.token("ben", "reviewer", "finance")
@@ -161,7 +161,7 @@ def test_groups_count_exactly_what_each_reader_may_see(serve: Serve) -> None:
     assert high["values"]["tool"] == [{"value": "pay", "count": 1}]
 
 
-def test_groups_refuse_what_the_list_refuses(serve: Serve) -> None:
+def test_groups_and_list_refuse_the_same_filters(serve: Serve) -> None:
     served = serve()
     ana = served.client(served.token("ana"))
     for params in ({"status": "bogus"}, {"kind": "bogus"}, {"risk": "bogus"}):

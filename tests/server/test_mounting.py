@@ -32,7 +32,7 @@ def mounted(*, living: bool) -> FastAPI:
     return outer
 
 
-def test_it_lives_as_long_as_the_app_around_it() -> None:
+def test_mounted_app_shares_the_lifespan() -> None:
     with TestClient(mounted(living=True)) as client:
         assert client.get("/hello").json() == "hello"
         assert client.get("/healthz").json()["status"] == "ok"
@@ -44,7 +44,7 @@ def test_it_lives_as_long_as_the_app_around_it() -> None:
         assert "tool-approval-request" in client.post("/api/chat", json=body).text
 
 
-def test_one_agent_needs_no_list_and_what_is_none_is_named() -> None:
+def test_create_app_accepts_one_agent_and_refuses_others() -> None:
     app = create_app(mailer(), store="memory://", auth=False)
     (agent,) = TestClient(app).get("/api/agents").json()["items"]
     assert (agent["name"], agent["chat"]) == ("mailer", True)
@@ -53,14 +53,14 @@ def test_one_agent_needs_no_list_and_what_is_none_is_named() -> None:
             create_app(wrong, store="memory://")  # type: ignore[arg-type]
 
 
-def test_without_its_lifespan_the_feed_says_so() -> None:
+def test_feed_without_lifespan_is_unavailable() -> None:
     with TestClient(mounted(living=False)) as client:
         answer = client.get("/api/events")
         assert answer.status_code == 503
         assert "lifespan" in answer.json()["message"]
 
 
-def test_without_its_lifespan_a_decision_is_kept_and_the_log_says_what_is_missing(
+def test_decision_without_lifespan_is_stored_with_a_warning(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("sayso"), "propagate", True)
@@ -72,7 +72,7 @@ def test_without_its_lifespan_a_decision_is_kept_and_the_log_says_what_is_missin
     assert "mounted without its lifespan" in caplog.text
 
 
-def test_without_its_lifespan_it_does_not_call_itself_healthy() -> None:
+def test_health_without_lifespan_is_unwell() -> None:
     with TestClient(mounted(living=False)) as client:
         answer = client.get("/healthz")
         assert (answer.status_code, "lifespan" in answer.json()["status"]) == (503, True)

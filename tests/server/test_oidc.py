@@ -116,14 +116,14 @@ async def test_forged_token_is_refused(
         await signed_in(provider, idp)
 
 
-async def test_rotated_key_is_read_again(provider: Provider, idp: OpenIDProvider) -> None:
+async def test_rotated_provider_key_is_read_again(provider: Provider, idp: OpenIDProvider) -> None:
     await signed_in(provider, idp)
     idp.rotate_key()
     assert (await signed_in(provider, idp)).name == "ana"
     assert idp.keys_read == 2
 
 
-async def test_code_counts_once(provider: Provider, idp: OpenIDProvider) -> None:
+async def test_authorization_code_works_once(provider: Provider, idp: OpenIDProvider) -> None:
     attempt = Attempt.new()
     reply = idp.go(await provider.begin(attempt))
     await provider.finish(reply, attempt)
@@ -162,9 +162,7 @@ async def test_wrong_reply_is_refused(
         await signed_in(provider, idp)
 
 
-async def test_missing_issuer_is_refused_where_promised(
-    provider: Provider, idp: OpenIDProvider
-) -> None:
+async def test_promised_issuer_must_be_present(provider: Provider, idp: OpenIDProvider) -> None:
     idp.metadata["authorization_response_iss_parameter_supported"] = True
     attempt = Attempt.new()
     reply = idp.go(await provider.begin(attempt))

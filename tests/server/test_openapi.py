@@ -59,7 +59,7 @@ class Script:
         return answer.json()
 
 
-def test_nothing_in_the_document_is_left_unsaid() -> None:
+def test_document_describes_every_operation_fully() -> None:
     document = create_app(store="memory://").openapi()
     shapes = document["components"]["schemas"]
     for path, methods in document["paths"].items():
@@ -81,7 +81,7 @@ def test_nothing_in_the_document_is_left_unsaid() -> None:
                 assert "example" in body + "".join(str(shapes[name]) for name in named), where
 
 
-def test_a_script_that_knows_only_the_document(serve: Serve) -> None:
+def test_script_can_work_from_the_document_alone(serve: Serve) -> None:
     server = serve()
     agent = Script(server.client(server.token("bot", "agent")))
     ana = Script(server.client(server.token("ana")))
@@ -117,7 +117,7 @@ def test_every_operation_is_described(serve: Serve) -> None:
     assert {"DecisionBody", "OpenBody", "ErrorView", "RequestView", "GrantBody"} <= names
 
 
-def test_nothing_that_fits_the_document_breaks_the_server(tmp_path: Path) -> None:
+def test_documented_input_causes_no_server_error(tmp_path: Path) -> None:
     """Bodies and parameters made from the document itself; whatever comes, no 5xx."""
     store = open_store(f"sqlite:///{tmp_path / 'sayso.db'}")
     app = create_app([mailer()], store=store, auth=False, workers=0)
@@ -170,7 +170,7 @@ def test_the_document_names_every_field_of_a_request(open_server: Served) -> Non
     assert set(Request.__dataclass_fields__) - set(named) == set()
 
 
-def test_the_document_says_how_a_chat_refuses_and_what_is_open_to_all(open_server: Served) -> None:
+def test_document_lists_chat_errors_and_open_routes(open_server: Served) -> None:
     client = open_server.client()
     paths = client.get("/api/openapi.json").json()["paths"]
     refused = client.post("/api/chat", json={})
@@ -223,9 +223,7 @@ checks.positive_data_acceptance.enabled = false
 
 
 @pytest.mark.parametrize("role", ["admin", "agent"])
-def test_the_coverage_phase_of_schemathesis_finds_nothing(
-    serve: Serve, tmp_path: Path, role: str
-) -> None:
+def test_schemathesis_coverage_finds_no_problem(serve: Serve, tmp_path: Path, role: str) -> None:
     """Every documented value, boundary and violation of each operation, with all checks."""
     server = serve(agents=[mailer()], workers=0, limits=Limits(per_minute=10**7, burst=10**7))
     paths = {
@@ -345,7 +343,7 @@ def loose(schema: dict[str, Any]) -> bool:
     return not schema.keys() & {"type", "enum", "const"}
 
 
-def test_what_the_server_sends_is_what_the_document_says(serve: Serve) -> None:
+def test_responses_match_the_document(serve: Serve) -> None:
     """With requests, decisions, runs and chats there, and not only with empty lists."""
     server = serve(agents=[mailer(*[call("send_email", {"to": "ana"})] * 2)], workers=0)
     client = server.client(server.token("sam", "admin"))

@@ -80,7 +80,7 @@ def test_passkey_of_another_person_is_refused() -> None:
         passkeys.asserted(words, answer, registered(mine))
 
 
-def test_nonce_says_when_it_was_made() -> None:
+def test_nonce_carries_its_time() -> None:
     nonce = passkeys.new_nonce(KEYS, NOW)
     end = NOW + passkeys.NONCE_SECONDS * SECOND
     assert passkeys.nonce_time(KEYS, nonce, end) == NOW

@@ -111,7 +111,7 @@ def test_people_are_searched_and_paged(serve: Serve) -> None:
     assert admin.get("/api/people", params={"kind": "robot"}).status_code == 422
 
 
-def test_bad_stand_in_changes_no_group(serve: Serve) -> None:
+def test_invalid_stand_in_changes_no_group(serve: Serve) -> None:
     server = serve()
     admin = server.client(server.token("boss", "admin"))
     server.token("ana", "reviewer", "finance")

@@ -19,7 +19,7 @@ from sayso.testing import ScriptedModel, call, say
 @pytest.mark.parametrize(
     "what", [{}, {"tool": None, "args": {}, "text": "Pay?"}, {"args": FINANCE_ONLY}]
 )
-def test_suggested_reviewers_hide_nothing_from_reviewers(
+def test_suggested_reviewers_do_not_hide_the_request(
     serve: Serve, reviewers: list[str], what: dict[str, Any]
 ) -> None:
     server = serve(policy=FOR_FINANCE)
@@ -69,7 +69,7 @@ def test_code_cannot_remove_rejection(tmp_path: Path, allowed: list[Any]) -> Non
     assert decided.status == "rejected"
 
 
-def test_chat_user_can_reject_what_code_only_lets_approve(serve: Serve) -> None:
+def test_chat_user_may_always_reject(serve: Serve) -> None:
     server = serve(agents=[mailer(allowed=("approve",))])
     rita = server.client(server.token("rita", "chat"))
     parts = [{"type": "text", "text": "Send it"}]
@@ -82,7 +82,7 @@ def test_chat_user_can_reject_what_code_only_lets_approve(serve: Serve) -> None:
     assert rita.post(f"/api/requests/{row.id}/decision", json=no).json()["status"] == "rejected"
 
 
-def test_claimed_requester_gains_nothing(serve: Serve) -> None:
+def test_claimed_requester_gains_no_access(serve: Serve) -> None:
     server = serve(policy=FOR_FINANCE)
     bot = server.client(server.token("bot", "agent"))
     made = opened(bot, args=FINANCE_ONLY, requester="ben", run="r")
@@ -134,7 +134,7 @@ def test_reserved_and_lookalike_names_get_no_token(tmp_path: Path, name: str, ro
 
 
 @pytest.mark.parametrize("name", ["\u0421\u043e\u0440\u0443", "\u0440\u0430\u0443"])
-def test_name_in_one_script_that_looks_latin_is_refused(tmp_path: Path, name: str) -> None:
+def test_lookalike_name_of_another_script_is_refused(tmp_path: Path, name: str) -> None:
     store = open_store(f"sqlite:///{tmp_path / 'sayso.db'}")
     for known in ("copy", "pay", "\u0410\u043d\u043d\u0430"):
         create_token(store, known, by="test")
@@ -154,7 +154,7 @@ def test_thread_of_person_refuses_other_requesters(tmp_path: Path, requester: st
     assert not any("what did ana say" in body for body in messages)
 
 
-def test_chat_belongs_to_its_person_before_its_first_run(serve: Serve) -> None:
+def test_chat_belongs_to_its_person_from_the_start(serve: Serve) -> None:
     agent = mailer(call("send_email", {"to": "ana"}), say("Done."))
     server = serve(agents=[agent], workers=0)
     rita = server.client(server.token("rita", "chat"))

@@ -39,7 +39,7 @@ def test_the_record_is_read_from_either_end(open_server: Served) -> None:
         assert client.get("/api/audit", params=bad).status_code == 422
 
 
-def test_a_fact_names_its_request_and_the_tool(open_server: Served) -> None:
+def test_record_names_request_and_tool(open_server: Served) -> None:
     client = open_server.client()
     made = opened(client, args={"password": "hunter2"})
     client.post(f"/api/requests/{made['id']}/reveal")
@@ -48,7 +48,7 @@ def test_a_fact_names_its_request_and_the_tool(open_server: Served) -> None:
     assert {(fact["request"], fact["tool"]) for fact in facts} == {(made["id"], "refund")}
 
 
-def test_a_token_is_named_by_its_id(serve: Serve) -> None:
+def test_record_names_tokens_by_id(serve: Serve) -> None:
     server = serve()
     secret = server.token("root", "admin")
     facts = server.client(secret).get("/api/audit").json()["items"]
@@ -57,7 +57,7 @@ def test_a_token_is_named_by_its_id(serve: Serve) -> None:
     assert secret not in str(facts)
 
 
-def test_a_long_thread_is_not_read_for_its_end(
+def test_request_details_read_only_the_end_of_a_thread(
     serve: Serve, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A conversation of many turns and calls: what is read for one request stays the same."""
@@ -81,7 +81,7 @@ def test_a_long_thread_is_not_read_for_its_end(
     assert sum(rows) <= 30 + 20 + 8  # the end of both, and some halving
 
 
-def test_a_run_is_for_those_who_may_see_what_it_asked(serve: Serve) -> None:
+def test_run_is_visible_with_its_requests(serve: Serve) -> None:
     server = serve(policy=FOR_FINANCE)
     bot = server.client(server.token("bot", "agent"))
     ours = opened(bot, key="open", args={"amount": 1})
@@ -105,7 +105,7 @@ def test_a_run_is_for_those_who_may_see_what_it_asked(serve: Serve) -> None:
     assert (like["approved"], like["recent"]) == (0, [])
 
 
-def test_a_run_that_asked_nothing_is_for_those_who_may_see_its_thread(serve: Serve) -> None:
+def test_run_without_requests_is_visible_with_its_thread(serve: Serve) -> None:
     turns = (call("send_email", {"to": "payee"}), say("Paid."), say("It was payee."))
     agent = mailer(*turns, reviewers=["group:finance"])
     server = serve(agents=[agent])

@@ -40,7 +40,7 @@ PLAIN: list[Any] = [
 
 
 @pytest.mark.parametrize("args", SECRETS)
-def test_what_looks_like_a_secret_is_hidden(args: dict[str, Any]) -> None:
+def test_secret_formats_are_masked(args: dict[str, Any]) -> None:
     view = redact(args)
     assert view.masked
     assert "••••" in str(view.value)
@@ -49,11 +49,11 @@ def test_what_looks_like_a_secret_is_hidden(args: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("args", PLAIN)
-def test_what_does_not_is_shown(args: dict[str, Any]) -> None:
+def test_ordinary_values_are_not_masked(args: dict[str, Any]) -> None:
     assert redact(args) == (args, False)
 
 
-def test_what_the_tool_declares_secret_counts_as_shown() -> None:
+def test_declared_secret_is_shown_as_fingerprint() -> None:
     schema = {"properties": {"code": {"type": "string", "writeOnly": True}}}
     assert redact({"code": "1234"}, schema) == ({"code": fingerprint("1234")}, False)
     args = {"code": "1234", "api_key": "sk-" + "a" * 30}
@@ -75,7 +75,7 @@ SECRET = {"type": "string", "writeOnly": True}
         {"type": "integer", "format": "password"},
     ],
 )
-def test_a_declared_secret_is_found_wherever_the_schema_declares_it(said: dict[str, Any]) -> None:
+def test_declared_secret_is_masked_for_any_schema_form(said: dict[str, Any]) -> None:
     plain: dict[str | None, Any] = {"object": {"a": "hush"}, "array": ["hush"], "integer": 4711}
     args = {"code": plain.get(said.get("type"), "hush")}
     schema = {"properties": {"code": said}, "$defs": {"Code": SECRET}}
@@ -85,12 +85,12 @@ def test_a_declared_secret_is_found_wherever_the_schema_declares_it(said: dict[s
     assert "4711" not in str(shown)
 
 
-def test_a_schema_that_refers_to_itself_is_read_once() -> None:
+def test_recursive_schema_is_redacted_once() -> None:
     loop = {"properties": {"a": {"$ref": "#/properties/a"}, "b": {"$ref": "#"}}}
     assert redact({"a": "x", "b": {"a": "y"}}, loop) == ({"a": "x", "b": {"a": "y"}}, False)
 
 
-def test_secrets_in_what_came_of_it_are_hidden_as_well(serve: Serve) -> None:
+def test_secrets_in_results_are_masked(serve: Serve) -> None:
     server = serve()
     bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
     made = opened(bot)
@@ -111,7 +111,7 @@ def test_secrets_in_what_came_of_it_are_hidden_as_well(serve: Serve) -> None:
     assert ana.post(f"{path}/reveal").json()["execution"]["result"] == result
 
 
-def test_nothing_is_approved_from_a_view_that_hides(serve: Serve) -> None:
+def test_masked_view_gives_no_digest_to_approve(serve: Serve) -> None:
     server = serve()
     agent = server.client(server.token("bot", "agent"))
     made = opened(agent, args={"user": "ana", "password": "hunter2"})
@@ -135,7 +135,7 @@ def test_nothing_is_approved_from_a_view_that_hides(serve: Serve) -> None:
     assert ana.post("/api/audit/verify").json()["ok"] is True
 
 
-def test_who_chats_can_approve_what_the_chat_showed_them(serve: Serve) -> None:
+def test_chat_user_approves_arguments_shown_in_chat(serve: Serve) -> None:
     secret = "ghp_" + "x" * 36
     turns = (call("send_email", {"to": "ana", "body": secret}), say("Done."))
     server = serve(agents=[mailer(*turns)])
@@ -193,7 +193,7 @@ def test_secrets_stay_out_of_runs_history_and_logs(
         "https://ana:hunter2@example.com",
     ],
 )
-def test_a_secret_is_known_by_its_shape_in_any_text(secret: str) -> None:
+def test_secret_format_is_masked_inside_text(secret: str) -> None:
     for text in (secret, f"see {secret}, please", f'{{"x":"{secret}"}}'):
         view = redact(text)
         assert view.masked
@@ -210,7 +210,7 @@ def test_a_long_text_is_looked_through_in_time(unit: str) -> None:
     assert time.process_time() - began < 5  # it took minutes where each place was tried to the end
 
 
-def test_a_standing_yes_tells_no_declared_secret(open_server: Served) -> None:
+def test_grant_scope_hides_declared_secrets(open_server: Served) -> None:
     client = open_server.client()
     schema = {"type": "object", "properties": {"code": SECRET}}
     made = opened(client, args={"code": "hush"}, schema=schema)
@@ -222,7 +222,7 @@ def test_a_standing_yes_tells_no_declared_secret(open_server: Served) -> None:
     assert (ended.status_code, "hush" in ended.text) == (200, False)
 
 
-def test_an_edit_does_not_run_with_what_stands_for_a_secret(open_server: Served) -> None:
+def test_edit_with_a_fingerprint_is_refused(open_server: Served) -> None:
     client = open_server.client()
     schema = {"type": "object", "properties": {"user": {"type": "string"}, "code": SECRET}}
     made = opened(client, args={"user": "ana", "code": "hush"}, schema=schema)
@@ -268,7 +268,7 @@ HOOK = "https://hooks.slack.com/services/T024BE7LD/B024BE7LH/a1B2c3D4e5F6g7H8i9J
         ("key AKIAIOSFODNN7EXAMPLE.", "AKIAIOSFODNN7EXAMPLE"),
     ],
 )
-def test_a_secret_is_found_within_a_text(text: str, secret: str) -> None:
+def test_secret_within_a_longer_text_is_masked(text: str, secret: str) -> None:
     assert secret in text.replace('\\"', '"')
     for value in (text, {"command": text}, {"a": [{"b": text}]}, f"Then: {text}"):
         view = redact(value)
@@ -287,7 +287,7 @@ def test_a_secret_is_found_within_a_text(text: str, secret: str) -> None:
         {"ghp_" + "hunter2" * 6: True},
     ],
 )
-def test_a_secret_is_found_by_the_name_beside_it(args: dict[str, Any]) -> None:
+def test_secret_is_masked_by_its_field_name(args: dict[str, Any]) -> None:
     view = redact(args)
     assert view.masked
     assert "hunter2" not in str(view.value)
@@ -365,7 +365,7 @@ def test_ordinary_text_is_rarely_taken_for_a_secret() -> None:
         *("-----BEGIN PRIVATE KEY-----", "hooks.slack.com/services/", "token:0", "AKIA", "://:"),
     ],
 )
-def test_no_text_takes_long_to_look_through(unit: str) -> None:
+def test_redaction_time_is_linear(unit: str) -> None:
     began = time.process_time()
     for text in (unit * (400_000 // len(unit)), unit + "a" * 400_000, unit + "1" * 400_000):
         redact({"a": text})

@@ -65,9 +65,7 @@ def decide(served: Served, made: dict[str, Any], type: str = "approve", **more: 
     assert answer.status_code == 200, answer.text
 
 
-def test_an_approved_call_is_released_once_with_the_approved_arguments(
-    served: Served, hook: Hook
-) -> None:
+def test_approved_call_is_released_once_with_its_arguments(served: Served, hook: Hook) -> None:
     made = hook.open("use:1")
     assert (made["status"], made["execution"]["status"]) == ("pending", "none")
     assert hook.take(made, "use:1")["execution"]["status"] == "none"
@@ -82,7 +80,7 @@ def test_an_approved_call_is_released_once_with_the_approved_arguments(
     assert verify(served.store).ok
 
 
-def test_what_the_policy_says_needs_nobody(served: Served, hook: Hook) -> None:
+def test_policy_decides_without_a_person(served: Served, hook: Hook) -> None:
     free = hook.open("use:1", tool="Read")
     assert hook.take(free, "use:1")["execution"]["status"] == "released"
     denied = hook.open("use:2", tool="Erase")
@@ -94,7 +92,7 @@ def test_what_the_policy_says_needs_nobody(served: Served, hook: Hook) -> None:
     assert verify(served.store).ok
 
 
-def test_a_model_that_tries_again_finds_its_request(served: Served, hook: Hook) -> None:
+def test_retried_tool_use_joins_its_request(served: Served, hook: Hook) -> None:
     made = hook.open("use:1")
     assert hook.take(made, "use:1", "defer")["status"] == "pending"
     decide(served, made, "reject", message="use the staging account")
@@ -113,7 +111,7 @@ def test_the_working_directory_is_part_of_the_call(served: Served, hook: Hook) -
     assert hook.open("use:1", binds={"cwd": "/etc"})["id"] != made["id"]
 
 
-def test_two_hooks_of_one_tool_use_get_the_same_answer(served: Served, hook: Hook) -> None:
+def test_two_hooks_of_one_tool_use_share_the_answer(served: Served, hook: Hook) -> None:
     """As with a hook in the user's settings and another one in the project's."""
     first, second = hook.open("use:1"), hook.open("use:1")
     assert first["id"] == second["id"]
@@ -144,7 +142,7 @@ def test_many_parallel_calls_of_one_session(served: Served, hook: Hook) -> None:
     assert verify(served.store).ok
 
 
-def test_a_result_is_kept_and_says_what_was_edited(served: Served, hook: Hook) -> None:
+def test_reported_result_is_stored_once_after_an_edit(served: Served, hook: Hook) -> None:
     made = hook.open("use:1")
     decide(served, made, "edit", args={"command": "make test"})
     hook.take(made, "use:1")
@@ -156,7 +154,7 @@ def test_a_result_is_kept_and_says_what_was_edited(served: Served, hook: Hook) -
     assert verify(served.store).ok
 
 
-def test_another_agent_sees_nothing_of_it(served: Served, hook: Hook) -> None:
+def test_other_agent_cannot_touch_a_released_call(served: Served, hook: Hook) -> None:
     made = hook.open("use:1")
     decide(served, made)
     codex = Hook(served.client(served.token("codex", "agent")))
@@ -187,7 +185,7 @@ def test_a_caller_has_a_shape(served: Served, hook: Hook, caller: Any) -> None:
         assert hook.client.post("/api/requests", json=body).status_code == 422
 
 
-def test_a_changed_policy_is_asked_again_at_the_last_moment(serve: Serve) -> None:
+def test_changed_policy_asks_again_at_release(serve: Serve) -> None:
     first = serve(policy=Policy([Rule("Bash", verdict="allow")]))
     token = first.token("claude", "agent")
     made = Hook(first.client(token)).open("use:1")
@@ -216,7 +214,7 @@ def test_a_waiting_hook_hears_of_the_decision(served: Served, hook: Hook) -> Non
 # -- sessions of hooks
 
 
-def test_sessions_show_last_word(served: Served, hook: Hook) -> None:
+def test_hook_sessions_are_sorted_by_last_use(served: Served, hook: Hook) -> None:
     hook.open("use:1")
     (session,) = hook.client.get("/api/hooks").json()["items"]
     assert (session["agent"], session["session"], session["unasked"]) == ("claude", "s1", 0)
@@ -240,7 +238,7 @@ def test_unasked_tool_use_is_reported(
     assert "claude used Bash without asking, in session s1" in caplog.text
 
 
-def test_agents_see_their_own_sessions(served: Served, hook: Hook) -> None:
+def test_agents_see_only_their_hook_sessions(served: Served, hook: Hook) -> None:
     hook.open("use:1")
     other = served.client(served.token("codex", "agent"))
     assert other.get("/api/hooks").json()["items"] == []

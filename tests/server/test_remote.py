@@ -46,7 +46,7 @@ def test_the_same_key_is_the_same_request(open_server: Served) -> None:
         assert client.post("/api/requests", json=body, headers=headers).status_code == status
 
 
-def test_short_forms_say_the_same(open_server: Served) -> None:
+def test_short_forms_are_accepted(open_server: Served) -> None:
     client = open_server.client()
     made = opened(client, kind="approval", risk="high")
     assert (made["kind"], made["risk"]) == ("approval", {"level": "high", "reasons": []})
@@ -63,7 +63,7 @@ def test_short_forms_say_the_same(open_server: Served) -> None:
     assert (answer.status_code, answer.json()["field"]) == (422, "risk.level")
 
 
-def test_what_a_standing_yes_allowed_can_be_read(open_server: Served) -> None:
+def test_call_allowed_by_grant_is_readable(open_server: Served) -> None:
     client = open_server.client()
     made = opened(client)
     grant = {"scope": "exact", "ends_in": 60}
@@ -79,14 +79,14 @@ def test_what_a_standing_yes_allowed_can_be_read(open_server: Served) -> None:
 @pytest.mark.parametrize(
     "asked", [{"question": {"text": "How many?"}}, {"text": "Publish?"}, {"tool": "refund"}]
 )
-def test_people_are_shown_what_the_agent_says_it_is(open_server: Served, asked: Any) -> None:
+def test_agents_description_is_shown(open_server: Served, asked: Any) -> None:
     client = open_server.client()
     made = client.post("/api/requests", json={**asked, "description": "Mind the gap."}).json()
     read = client.get(f"/api/requests/{made['id']}").json()
     assert (read["description"], read["shown"]["description"]) == ("Mind the gap.",) * 2
 
 
-def test_a_length_of_time_may_be_written_out(open_server: Served) -> None:
+def test_duration_accepts_seconds_or_text(open_server: Served) -> None:
     client = open_server.client()
     for given, seconds in ((90, 90), ("15m", 900)):
         made = opened(client, key=f"k{seconds}", expires_in=given)
@@ -96,7 +96,7 @@ def test_a_length_of_time_may_be_written_out(open_server: Served) -> None:
     assert (refused.status_code, "15m" in refused.text) == (422, True)
 
 
-def test_a_failure_said_twice_is_an_echo(open_server: Served) -> None:
+def test_repeated_failure_report_is_an_echo(open_server: Served) -> None:
     client = open_server.client()
     made = opened(client)
     approve(client, made)
@@ -125,7 +125,7 @@ def test_waiting_ends_with_the_decision(open_server: Served) -> None:
     assert time.monotonic() - began < 20
 
 
-def test_a_claim_gives_the_approved_arguments_once(open_server: Served) -> None:
+def test_claim_returns_approved_arguments_once(open_server: Served) -> None:
     client = open_server.client()
     made = opened(client)
     path = f"/api/requests/{made['id']}"
@@ -149,7 +149,7 @@ def test_a_claim_gives_the_approved_arguments_once(open_server: Served) -> None:
     assert client.get("/api/runs").json()["items"][0]["status"] == "done"
 
 
-def test_a_claim_that_falls_silent_is_in_doubt(open_server: Served) -> None:
+def test_lapsed_claim_is_in_doubt(open_server: Served) -> None:
     client = open_server.client()
     made = opened(client)
     approve(client, made)
@@ -206,7 +206,7 @@ def test_a_call_in_doubt_is_waited_for(open_server: Served) -> None:
     assert time.monotonic() - began < 20
 
 
-def test_a_renewed_claim_holds_as_long_as_it_asked_for(open_server: Served) -> None:
+def test_renewed_claim_keeps_its_lease_length(open_server: Served) -> None:
     client = open_server.client()
     for key, lease in (("long", 1800), ("short", 45.5)):
         made = opened(client, key=key)
@@ -227,7 +227,7 @@ def test_a_renewed_claim_holds_as_long_as_it_asked_for(open_server: Served) -> N
         assert client.post(f"{path}/result", json=result).status_code == 200
 
 
-def test_a_sign_of_life_keeps_a_claim(open_server: Served) -> None:
+def test_renewal_keeps_a_claim(open_server: Served) -> None:
     client = open_server.client()
     made = opened(client)
     approve(client, made)
@@ -268,7 +268,7 @@ def test_bad_calls_are_refused_with_their_field(open_server: Served) -> None:
     assert client.get("/api/requests").json()["items"] == []
 
 
-def test_only_so_many_requests_may_be_open(serve: Serve) -> None:
+def test_number_of_open_requests_is_limited(serve: Serve) -> None:
     from sayso.server.service import Limits
 
     server = serve(auth=False, limits=Limits(open_requests=3))
@@ -296,7 +296,7 @@ def test_writes_are_limited_per_principal(serve: Serve) -> None:
     assert ana.get("/api/requests").status_code == 200
 
 
-def test_an_agent_opens_nothing_in_the_chat_of_a_person_or_the_thread_of_another(
+def test_agent_cannot_use_foreign_threads_or_runs(
     serve: Serve,
 ) -> None:
     server = serve(agents=[mailer(say("Dear diary."))])
@@ -326,9 +326,7 @@ def test_an_agent_opens_nothing_in_the_chat_of_a_person_or_the_thread_of_another
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_a_run_is_over_when_nothing_is_left_of_it_though_its_agent_never_comes_back(
-    serve: Serve, many: bool
-) -> None:
+def test_run_of_an_absent_agent_ends_with_its_requests(serve: Serve, many: bool) -> None:
     server = serve()
     bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
     first, second = (opened(bot, key, run="r1", thread="t") for key in ("k1", "k2"))
@@ -342,7 +340,7 @@ def test_a_run_is_over_when_nothing_is_left_of_it_though_its_agent_never_comes_b
     assert bot.get(f"/api/requests/{first['id']}/wait").json()["decision"]["message"] == "not today"
 
 
-def test_a_run_that_was_decided_elsewhere_does_not_block_its_thread(serve: Serve) -> None:
+def test_run_decided_elsewhere_does_not_block_its_thread(serve: Serve) -> None:
     server = serve()
     bot = server.client(server.token("bot", "agent"))
     made = opened(bot, "k1", run="r1", thread="t")
@@ -350,7 +348,7 @@ def test_a_run_that_was_decided_elsewhere_does_not_block_its_thread(serve: Serve
     assert opened(bot, "k2", run="r2", thread="t")["run"] == "bot/r2"
 
 
-def test_the_same_post_at_the_same_moment_is_one_request(serve: Serve) -> None:
+def test_simultaneous_equal_posts_make_one_request(serve: Serve) -> None:
     server = serve()
     bots = [server.client(server.token("bot", "agent")) for _ in range(6)]
     with ThreadPoolExecutor(len(bots)) as pool:
@@ -359,7 +357,7 @@ def test_the_same_post_at_the_same_moment_is_one_request(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("auth", [True, False])
-def test_what_an_agent_here_asked_is_not_run_elsewhere(serve: Serve, auth: bool) -> None:
+def test_request_of_a_served_agent_cannot_be_claimed(serve: Serve, auth: bool) -> None:
     sent: list[str] = []
     agent = mailer(sent=sent)
     server = serve(agents=[agent], auth=auth, workers=0)
@@ -381,7 +379,7 @@ def test_what_an_agent_here_asked_is_not_run_elsewhere(serve: Serve, auth: bool)
 
 
 @pytest.mark.parametrize("ends", ["reject", "respond", "cancel"])
-def test_a_run_decided_on_the_command_line_is_over_at_once(serve: Serve, ends: str) -> None:
+def test_run_decided_outside_the_server_ends_at_once(serve: Serve, ends: str) -> None:
     server = serve()
     bot = server.client(server.token("bot", "agent"))
     made = opened(bot, run="r1")

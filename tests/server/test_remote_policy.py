@@ -11,7 +11,7 @@ from served import Serve, opened
 from sayso import Approve, Edit, Inbox, NotAllowed, Policy, Rule
 
 
-def test_the_server_policy_judges_what_agents_ask(serve: Serve) -> None:
+def test_server_policy_judges_remote_requests(serve: Serve) -> None:
     rules = [
         Rule(tool="erase", verdict="deny", description="never"),
         Rule(tool="look", verdict="allow"),
@@ -73,7 +73,7 @@ def test_agent_cannot_declare_needless_approval(serve: Serve) -> None:
     ],
 )
 @pytest.mark.parametrize("verdict", ["ask", "allow"])
-def test_an_agent_can_only_raise_what_its_tool_is(
+def test_agent_can_only_raise_the_effect(
     serve: Serve, by_rule: Any, said: str | None, effect: str, verdict: str
 ) -> None:
     server = serve(policy=Policy([Rule("refund", verdict=verdict, effect=by_rule)]))
@@ -82,7 +82,7 @@ def test_an_agent_can_only_raise_what_its_tool_is(
     assert opened(agent, **body)["effect"] == effect
 
 
-def test_a_claimed_read_has_no_lease_and_may_be_claimed_again(serve: Serve) -> None:
+def test_claimed_read_has_no_lease_and_may_repeat(serve: Serve) -> None:
     server = serve(policy=Policy([Rule("refund", verdict="allow", effect="read")]))
     agent = server.client(server.token("bot", "agent"))
     path = f"/api/requests/{opened(agent)['id']}"
@@ -102,7 +102,7 @@ def test_a_claimed_read_has_no_lease_and_may_be_claimed_again(serve: Serve) -> N
     assert agent.post(f"{path}/claim").status_code == 409
 
 
-def test_an_effect_that_is_none_is_refused_by_its_field(serve: Serve) -> None:
+def test_invalid_effect_names_its_field(serve: Serve) -> None:
     server = serve(auth=False)
     for wrong in ("twice", True, ["read"]):
         answer = server.client().post("/api/requests", json={"tool": "refund", "effect": wrong})
@@ -111,7 +111,7 @@ def test_an_effect_that_is_none_is_refused_by_its_field(serve: Serve) -> None:
     assert (answer.status_code, answer.json()["field"]) == (422, "idempotent")
 
 
-def test_an_edit_that_leaves_the_rule_leaves_what_it_said_of_the_effect(serve: Serve) -> None:
+def test_edit_out_of_a_rule_resets_the_effect(serve: Serve) -> None:
     server = serve(policy=Policy([Rule("refund", where="amount < 10", effect="read")]))
     agent = server.client(server.token("bot", "agent"))
     made = opened(agent)
@@ -132,7 +132,7 @@ def _refunds() -> Policy:
     )
 
 
-def test_an_edit_is_put_to_the_policy_of_the_server(serve: Serve) -> None:
+def test_edit_is_judged_by_the_server_policy(serve: Serve) -> None:
     server = serve(policy=_refunds())
     bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
     made = opened(bot)
@@ -149,7 +149,7 @@ def test_an_edit_is_put_to_the_policy_of_the_server(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize(("amount", "ends"), [(500, "pending"), (5000, "cancelled")])
-def test_an_edit_made_elsewhere_is_put_to_the_policy_before_the_claim(
+def test_edit_made_elsewhere_is_judged_before_the_claim(
     serve: Serve, amount: int, ends: str
 ) -> None:
     server = serve(policy=_refunds())
@@ -163,7 +163,7 @@ def test_an_edit_made_elsewhere_is_put_to_the_policy_before_the_claim(
     assert bot.get(f"/api/requests/{made['id']}").json()["status"] == ends
 
 
-def test_what_a_newer_policy_forbids_is_not_claimed(serve: Serve) -> None:
+def test_call_denied_by_newer_policy_cannot_be_claimed(serve: Serve) -> None:
     old = serve()
     bot, ana = old.client(old.token("bot", "agent")), old.client(old.token("ana"))
     made = opened(bot, args={"amount": 5000})
@@ -177,7 +177,7 @@ def test_what_a_newer_policy_forbids_is_not_claimed(serve: Serve) -> None:
     assert (refused.status_code, "denies" in refused.text) == (409, True)
 
 
-def test_a_standing_yes_says_no_more_than_who_gave_it_could(serve: Serve) -> None:
+def test_grant_covers_no_more_than_its_author_could(serve: Serve) -> None:
     server = serve(policy=_refunds())
     bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
     made = opened(bot)
@@ -222,7 +222,7 @@ def test_an_agent_cannot_choose_its_approvers(
     assert approved.status_code == (403 if sent.get("assurance") == "session" else 200)
 
 
-def test_a_claim_cannot_choose_its_approvers_either(serve: Serve) -> None:
+def test_claim_cannot_choose_its_approvers(serve: Serve) -> None:
     server = serve()
     agent = server.client(server.token("bot", "agent"))
     found = opened(agent, reviewers=["ana"])
@@ -234,7 +234,7 @@ def test_a_claim_cannot_choose_its_approvers_either(serve: Serve) -> None:
     assert agent.get(path).json()["reviewers"] == []
 
 
-def test_an_approval_cannot_be_made_to_last_longer(serve: Serve) -> None:
+def test_agent_cannot_extend_valid_for(serve: Serve) -> None:
     server = serve(policy=FINANCE)
     agent = server.client(server.token("bot", "agent"))
     for n, tool in enumerate(("fin_pay", "refund")):
@@ -246,7 +246,7 @@ def test_an_approval_cannot_be_made_to_last_longer(serve: Serve) -> None:
 
 @pytest.mark.parametrize("reviewers", [None, ["chatty"]])
 @pytest.mark.parametrize("tool", ["fin_pay", "refund", None])
-def test_a_claimed_requester_lets_nobody_decide(
+def test_claimed_requester_cannot_decide(
     serve: Serve, reviewers: list[str] | None, tool: str | None
 ) -> None:
     server = serve(policy=FINANCE)

@@ -55,7 +55,7 @@ def test_a_request_is_listed_read_and_decided(open_server: Served) -> None:
 
 
 @pytest.mark.parametrize("body", NOT_DECISIONS)
-def test_what_is_no_decision_leaves_it_pending(open_server: Served, body: Any) -> None:
+def test_malformed_decision_leaves_request_pending(open_server: Served, body: Any) -> None:
     client = open_server.client()
     made = opened(client)
     path = f"/api/requests/{made['id']}/decision"
@@ -88,7 +88,7 @@ def test_an_unknown_request_is_not_found(open_server: Served) -> None:
     assert answer.json()["error"] == "NotFound"
 
 
-def test_the_second_person_is_told_who_won(serve: Serve) -> None:
+def test_second_decision_names_the_first(serve: Serve) -> None:
     server = serve()
     agent = server.client(server.token("bot", "agent"))
     ana, ben = (server.client(server.token(name)) for name in ("ana", "ben"))
@@ -104,7 +104,7 @@ def test_the_second_person_is_told_who_won(serve: Serve) -> None:
     assert again.status_code == 200  # the same decision by the same person is an echo
 
 
-def test_a_hundred_at_once_and_one_wins(serve: Serve) -> None:
+def test_one_of_a_hundred_decisions_wins(serve: Serve) -> None:
     server = serve()
     made = opened(server.client(server.token("bot", "agent")))
     clients = [server.client(server.token(f"p{n}")) for n in range(20)]
@@ -171,7 +171,7 @@ def test_an_edit_is_checked_and_bound(open_server: Served) -> None:
     )
 
 
-def test_an_edit_that_takes_long_to_check_holds_up_no_other_request(serve: Serve) -> None:
+def test_slow_edit_check_does_not_block_others(serve: Serve) -> None:
     checking, answered = threading.Event(), threading.Event()
 
     def slow(args: dict[str, Any]) -> bool:
@@ -205,7 +205,7 @@ def test_questions_are_answered_within_their_options(open_server: Served) -> Non
     assert client.post(path, json={"type": "respond", "value": ["blue"]}).status_code == 200
 
 
-def test_what_is_to_be_approved_stands_before_its_details(open_server: Served) -> None:
+def test_confirmation_text_precedes_details(open_server: Served) -> None:
     client = open_server.client()
     asked = {"tool": None, "args": {}, "text": "Publish?", "details": {"version": "2.0"}}
     shown = client.get(f"/api/requests/{opened(client, **asked)['id']}").json()["shown"]
@@ -213,7 +213,7 @@ def test_what_is_to_be_approved_stands_before_its_details(open_server: Served) -
     assert shown["lines"][0].split() == ["text:", "Publish?"]
 
 
-def test_many_are_decided_at_once_only_where_alike(open_server: Served) -> None:
+def test_batch_decides_only_similar_requests(open_server: Served) -> None:
     client = open_server.client()
     alike = [opened(client, key=f"k{n}") for n in range(3)]
     other = opened(client, key="other", tool="erase")
@@ -232,7 +232,7 @@ def test_many_are_decided_at_once_only_where_alike(open_server: Served) -> None:
     assert client.post("/api/decisions", json=[]).status_code == 422
 
 
-def test_one_of_many_that_is_not_there_holds_up_no_other(serve: Serve) -> None:
+def test_missing_request_in_a_batch_does_not_block_others(serve: Serve) -> None:
     server = serve(policy=Policy([Rule("erase", reviewers="ben"), Rule()]))
     bot = server.client(server.token("bot", "agent"))
     ana = server.client(server.token("ana", "reviewer"))
@@ -262,7 +262,7 @@ def test_high_risk_is_not_decided_in_bulk(open_server: Served) -> None:
     assert answer.json()["field"] == "risk"
 
 
-def test_a_request_is_called_off(open_server: Served) -> None:
+def test_request_can_be_cancelled(open_server: Served) -> None:
     client = open_server.client()
     made = opened(client)
     off = client.post(f"/api/requests/{made['id']}/cancel", json={"message": "not needed"})
@@ -270,7 +270,7 @@ def test_a_request_is_called_off(open_server: Served) -> None:
     assert client.post(f"/api/requests/{made['id']}/cancel").status_code == 409
 
 
-def test_what_was_approved_is_called_off_until_it_starts(open_server: Served) -> None:
+def test_approved_request_can_be_cancelled_until_start(open_server: Served) -> None:
     client = open_server.client()
     for key in ("k1", "k2"):
         made = opened(client, key)
@@ -287,7 +287,7 @@ def test_what_was_approved_is_called_off_until_it_starts(open_server: Served) ->
     assert "is running" in late.json()["message"]
 
 
-def test_a_request_in_doubt_is_not_called_off(open_server: Served) -> None:
+def test_request_in_doubt_cannot_be_cancelled(open_server: Served) -> None:
     def dies() -> None:
         raise KeyboardInterrupt
 
@@ -302,7 +302,7 @@ def test_a_request_in_doubt_is_not_called_off(open_server: Served) -> None:
     assert client.get(f"/api/requests/{doubt['id']}").json()["status"] == "pending"
 
 
-def test_a_standing_yes_is_given_listed_and_revoked(open_server: Served) -> None:
+def test_grant_is_given_listed_and_revoked(open_server: Served) -> None:
     client = open_server.client()
     made = opened(client, key="first")
     body = {
@@ -357,7 +357,7 @@ def test_lists_are_paged_filtered_and_searched(open_server: Served) -> None:
         assert answer.json()["field"] in bad
 
 
-def test_what_a_person_can_do_is_what_they_may(serve: Serve) -> None:
+def test_listed_actions_match_permissions(serve: Serve) -> None:
     rules = [Rule("own", requester_decides=False), Rule("sure", assurance="session"), Rule("*")]
     server = serve(policy=Policy(rules))
     bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
@@ -376,7 +376,7 @@ def test_what_a_person_can_do_is_what_they_may(serve: Serve) -> None:
         assert answer.status_code == status, answer.text
 
 
-def test_what_the_other_side_says_of_a_doubt_is_shown(open_server: Served) -> None:
+def test_settlement_evidence_is_shown_masked(open_server: Served) -> None:
     store, client = open_server.app.state.sayso.store, open_server.client()
     gate = Gate(store, wait=0, lease=0.05)
     secret = "sk-proj-" + "a1B2" * 12

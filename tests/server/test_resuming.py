@@ -15,7 +15,7 @@ from sayso.stores import open_store
 from sayso.testing import call, say
 
 
-def test_a_decision_made_elsewhere_resumes_the_run(serve: Serve, url: str) -> None:
+def test_decision_in_another_process_resumes_the_run(serve: Serve, url: str) -> None:
     sent: list[str] = []
     agent = mailer(sent=sent)
     server = serve(agents=[agent], auth=False)
@@ -37,7 +37,7 @@ def _ended(client: Any, run: str) -> Any:
     return found if found["status"] in ("done", "failed", "cancelled") else None
 
 
-def test_two_servers_on_one_store_run_it_once(serve: Serve, url: str) -> None:
+def test_two_servers_run_a_call_once(serve: Serve, url: str) -> None:
     sent: list[str] = []
     agents = [mailer(sent=sent) for _ in range(2)]
     servers = [serve(agents=[agent], auth=False) for agent in agents]
@@ -59,7 +59,7 @@ def test_two_servers_on_one_store_run_it_once(serve: Serve, url: str) -> None:
     store.close()
 
 
-def test_a_restart_picks_up_what_was_due(serve: Serve, url: str) -> None:
+def test_restart_resumes_due_runs(serve: Serve, url: str) -> None:
     store = open_store(url)
     agent = mailer()
     lend_store(agent, store)

@@ -69,7 +69,7 @@ def decide(client: httpx.Client, item: dict[str, Any], **body: Any) -> None:
     assert answer.status_code == 200, answer.text
 
 
-def test_calls_for_others_are_veiled_wherever_their_conversation_is_shown(bank: Served) -> None:
+def test_hidden_calls_are_veiled_in_every_view(bank: Served) -> None:
     cleo, ana, fin, boss = people(bank)
     post(cleo, "Pay and mail")
     mail, pay = requests(ana)["mail"], requests(fin)["pay"]
@@ -122,7 +122,7 @@ def test_claimed_requester_may_not_see_request(serve: Serve) -> None:
     assert ben.get(f"/api/requests/{made['id']}").status_code == 404
 
 
-def test_the_feed_tells_of_the_runs_that_a_reader_may_see(bank: Served) -> None:
+def test_feed_shows_only_visible_runs(bank: Served) -> None:
     _, ana, fin, boss = people(bank)
     others = sayso.Gate(bank.store, wait=0, agent="elsewhere")
 
@@ -157,7 +157,7 @@ def test_the_feed_tells_of_the_runs_that_a_reader_may_see(bank: Served) -> None:
     assert listed == {"bot/open-run"}
 
 
-def test_what_an_agent_behind_a_call_says_is_for_whom_the_call_was_for(serve: Serve) -> None:
+def test_sub_agent_run_is_visible_with_its_call(serve: Serve) -> None:
     inner = sayso.Agent("inner", model=ScriptedModel([say("The account is DE-payee.")]))
     looks = inner.as_tool(name="look_up")
 
@@ -175,7 +175,7 @@ def test_what_an_agent_behind_a_call_says_is_for_whom_the_call_was_for(serve: Se
     assert ana.get("/api/runs").json()["items"] == []
 
 
-def test_what_a_chat_says_before_it_asks_is_told_to_nobody_else(bank: Served) -> None:
+def test_chat_before_its_request_is_private(bank: Served) -> None:
     cleo, ana, _, boss = people(bank)
     with reading(ana) as hers, reading(boss) as all_of_it:
         post(cleo, "Pay and mail")
@@ -186,7 +186,7 @@ def test_what_a_chat_says_before_it_asks_is_told_to_nobody_else(bank: Served) ->
         assert hers.next()["type"] in ("asked", "opened", "claimed")
 
 
-def test_the_record_gives_no_hash_of_what_is_masked(serve: Serve) -> None:
+def test_record_hides_digests_of_masked_arguments(serve: Serve) -> None:
     server = serve()
     bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
     made = opened(bot, args={"pin": 4711})
@@ -205,7 +205,7 @@ def test_the_record_gives_no_hash_of_what_is_masked(serve: Serve) -> None:
     assert plain["digest"] in ana.get("/api/audit").text
 
 
-def test_a_secret_in_words_is_masked_like_one_in_arguments(serve: Serve) -> None:
+def test_secrets_in_messages_are_masked(serve: Serve) -> None:
     server = serve()
     bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
     question = {"text": f"Use {KEY}?", "options": [{"label": "Yes", "value": KEY}, "No"]}
@@ -233,7 +233,7 @@ def test_a_secret_in_words_is_masked_like_one_in_arguments(serve: Serve) -> None
     assert KEY in bot.get(f"/api/requests/{asked['id']}").text  # its own agent knows it
 
 
-def test_a_schema_is_no_secret_for_the_names_in_it(serve: Serve) -> None:
+def test_schema_field_names_are_not_masked(serve: Serve) -> None:
     server = serve()
     bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
     schema = {"type": "object", "properties": {"password": {"type": "string"}}}
@@ -242,7 +242,7 @@ def test_a_schema_is_no_secret_for_the_names_in_it(serve: Serve) -> None:
     assert (seen["masked"], seen["question"]["schema"]) == (False, schema)
 
 
-def test_a_standing_yes_is_for_those_whom_its_call_was_for(serve: Serve) -> None:
+def test_grant_is_visible_with_its_call(serve: Serve) -> None:
     server = serve(policy=FOR_FINANCE)
     bot = server.client(server.token("bot", "agent"))
     ana, fin = (
@@ -303,7 +303,7 @@ async def test_calls_of_other_peoples_frameworks_are_veiled_as_well(serve: Serve
         assert "mailed bo" in ana.get(place).text
 
 
-def test_the_record_names_nothing_to_people_outside_the_audience(serve: Serve) -> None:
+def test_record_hides_names_from_other_reviewers(serve: Serve) -> None:
     server = serve(policy=Policy([Rule("fin_*", reviewers="group:finance")]))
     bot = server.client(server.token("payroll-bot", "agent"))
     ana = server.client(server.token("ana", "reviewer", "ops"))
@@ -326,7 +326,9 @@ def test_the_record_names_nothing_to_people_outside_the_audience(serve: Serve) -
     assert "layoff-list" in fin.get("/api/audit").text
 
 
-def test_what_is_wrong_with_the_record_names_nothing_either(serve: Serve, tmp_path: Path) -> None:
+def test_verification_problems_hide_names_from_other_reviewers(
+    serve: Serve, tmp_path: Path
+) -> None:
     server = serve(policy=FOR_FINANCE)
     bot = server.client(server.token("bot", "agent"))
     opened(bot, run="layoff-list", args=FINANCE_ONLY)

@@ -15,7 +15,7 @@ from sayso.testing import ScriptedModel, call, say
 from sayso.types import Reviewer
 
 
-async def test_words_go_with_the_calls_that_they_are_about(
+async def test_text_about_hidden_calls_is_veiled(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @sayso.tool(needs_approval=True, reviewers=["group:finance"])
@@ -83,7 +83,7 @@ async def test_words_go_with_the_calls_that_they_are_about(
     assert "DE-payee has it" in cleo.get(places[3]).text
 
 
-def test_figures_count_what_a_reader_may_see(serve: Serve) -> None:
+def test_figures_count_only_visible_requests(serve: Serve) -> None:
     server = serve(policy=FOR_FINANCE)
     bot = server.client(server.token("bot", "agent"))
     _, ana, fin, boss = people(server)

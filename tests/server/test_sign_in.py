@@ -106,7 +106,7 @@ def test_admin_groups_decide_role(serve: Serve, idp: OpenIDProvider) -> None:
     assert browser.get("/api/me").json()["role"] == "reviewer"
 
 
-def test_mail_address_links_nobody(served: Served, idp: OpenIDProvider) -> None:
+def test_mail_address_alone_links_no_person(served: Served, idp: OpenIDProvider) -> None:
     add_person(served.store, "ana", by="test", mail="ana@example.com", role="admin")
     browser = served.client()
     refused = oidc_sign_in(browser, idp)
@@ -118,13 +118,13 @@ def test_mail_address_links_nobody(served: Served, idp: OpenIDProvider) -> None:
     assert browser.get("/api/me").json()["role"] == "admin"
 
 
-def test_same_name_at_provider_is_another_person(served: Served, idp: OpenIDProvider) -> None:
+def test_equal_provider_name_is_another_person(served: Served, idp: OpenIDProvider) -> None:
     oidc_sign_in(served.client(), idp)
     idp.claims["sub"] = "user-2"
     assert oidc_sign_in(served.client(), idp).status_code == 403
 
 
-def test_removed_person_cannot_come_back(served: Served, idp: OpenIDProvider) -> None:
+def test_removed_person_cannot_sign_in(served: Served, idp: OpenIDProvider) -> None:
     browser = served.client()
     oidc_sign_in(browser, idp)
     remove_person(served.store, "ana", by="test")
@@ -142,7 +142,7 @@ def test_callback_of_another_browser_opens_no_session(served: Served, idp: OpenI
     assert mine.get("/api/me").status_code == 401
 
 
-def test_callback_counts_once(served: Served, idp: OpenIDProvider) -> None:
+def test_callback_works_once(served: Served, idp: OpenIDProvider) -> None:
     browser = served.client()
     begun = browser.get("/api/login/oidc")
     reply = idp.go(begun.headers["location"])
@@ -216,7 +216,7 @@ def test_passkey_opens_session(serve: Serve) -> None:
     assert audit.verify(served.store).ok
 
 
-def test_passkey_answer_counts_once(serve: Serve) -> None:
+def test_passkey_answer_works_once(serve: Serve) -> None:
     served = serve()
     owner, device = with_passkey(served)
     thief = browser_of(served)
@@ -282,7 +282,7 @@ def decide(browser: httpx.Client, request: dict[str, Any], body: Any) -> httpx.R
     return browser.post(f"/api/requests/{request['id']}/decision", json=body)
 
 
-def test_session_alone_is_not_enough(careful: Served) -> None:
+def test_session_without_passkey_cannot_decide(careful: Served) -> None:
     request = opened(careful.client(careful.token("bot", "agent")))
     browser = signed_in(careful)
     refused = decide(browser, request, {"type": "approve", "seen_digest": request["digest"]})
@@ -311,7 +311,7 @@ def test_passkey_confirms_decision(careful: Served, decision: dict[str, Any]) ->
     assert request["id"] in page
 
 
-def test_confirmation_is_for_one_decision(careful: Served) -> None:
+def test_passkey_confirmation_covers_one_decision(careful: Served) -> None:
     bot = careful.client(careful.token("bot", "agent"))
     first, second = opened(bot), opened(bot, "k2", args={"amount": 500})
     browser, device = with_passkey(careful)
@@ -325,7 +325,7 @@ def test_confirmation_is_for_one_decision(careful: Served) -> None:
     assert decide(browser, first, body).status_code == 200
 
 
-def test_passkey_of_another_person_confirms_nothing(careful: Served) -> None:
+def test_passkey_of_another_person_cannot_confirm(careful: Served) -> None:
     request = opened(careful.client(careful.token("bot", "agent")))
     browser, _ = with_passkey(careful)
     _, theirs = with_passkey(careful, "ben")
@@ -333,7 +333,7 @@ def test_passkey_of_another_person_confirms_nothing(careful: Served) -> None:
     assert decide(browser, request, body).status_code == 401
 
 
-def test_changed_statement_confirms_nothing(careful: Served) -> None:
+def test_changed_statement_cannot_confirm(careful: Served) -> None:
     request = opened(careful.client(careful.token("bot", "agent")))
     browser, device = with_passkey(careful)
     body = confirm(browser, device, request)

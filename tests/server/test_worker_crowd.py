@@ -64,7 +64,7 @@ class Shop:
 
 
 @pytest.mark.parametrize("kind", ["own", "adapted", "outer"])
-async def test_a_run_that_another_worker_has_takes_no_room_and_holds_up_no_end(kind: str) -> None:
+async def test_run_of_another_worker_occupies_no_slot(kind: str) -> None:
     shop = Shop()
     told: dict[str, list[Step]] = {"quick": [], "slow": []}
     crew = {
@@ -97,7 +97,7 @@ async def test_a_run_that_another_worker_has_takes_no_room_and_holds_up_no_end(k
     assert shop.began == ["ana"]
 
 
-async def test_what_became_of_a_call_is_told_by_the_worker_that_has_the_run() -> None:
+async def test_only_the_owning_worker_reports_calls() -> None:
     """Both see the run in the same moment: the slower one has nothing to tell of its calls."""
     shop = Shop()
     shop.end.set()
@@ -118,7 +118,7 @@ async def test_what_became_of_a_call_is_told_by_the_worker_that_has_the_run() ->
     assert steps == {"taken": 10, **dict.fromkeys(once, 5)}
 
 
-async def test_a_call_that_does_not_run_is_told_with_the_turn() -> None:
+async def test_rejected_call_is_reported_with_its_turn() -> None:
     """The run is gone on with twice before the model hears of it."""
 
     @sayso.tool(needs_approval=True)
@@ -142,7 +142,7 @@ async def test_a_call_that_does_not_run_is_told_with_the_turn() -> None:
     assert [step.step for step in told] == ["taken", "resumed", "paused", *once]
 
 
-async def test_what_a_lost_process_left_is_told_as_a_doubt_by_one_of_them() -> None:
+async def test_one_worker_reports_the_doubt_of_a_lost_process() -> None:
     """Its lease lapses, and both see the run before either looks for what is overdue."""
     shop, told = Shop(), list[Step]()
     paused = await shop.own().run("Pay ana", thread="t")
@@ -225,7 +225,7 @@ async def test_a_sub_agent_on_another_store_wakes_its_outer_run(
     await asyncio.wait_for(ending, 60)
 
 
-async def test_a_sub_agent_that_is_resumed_elsewhere_wakes_its_outer_run() -> None:
+async def test_sub_agent_resumed_elsewhere_wakes_its_outer_run() -> None:
     mall = Mall()
     result = await mall.outer.run("go")
     (request,) = result.interruptions
@@ -234,7 +234,7 @@ async def test_a_sub_agent_that_is_resumed_elsewhere_wakes_its_outer_run() -> No
     await asyncio.wait_for(mall.ends(result.run, Worker([mall.outer], mall.store)), 60)
 
 
-async def test_a_dispatcher_hears_that_a_sub_agent_has_woken_its_outer_run() -> None:
+async def test_dispatcher_is_notified_of_the_woken_outer_run() -> None:
     mall = Mall()
     told: list[str] = []
 

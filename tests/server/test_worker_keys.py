@@ -58,7 +58,7 @@ async def step_of(store: Store, worker: Worker) -> None:
     await asyncio.wait_for(task, 60)
 
 
-async def test_it_runs_what_was_decided_and_cannot_decide(tmp_path: Path) -> None:
+async def test_worker_runs_decided_calls_but_cannot_decide(tmp_path: Path) -> None:
     path = tmp_path / "sayso.db"
     with (
         closing(SqliteStore(path, keys=Keyring.parse(WHOLE))) as server,
@@ -79,7 +79,7 @@ async def test_it_runs_what_was_decided_and_cannot_decide(tmp_path: Path) -> Non
         assert verify(elsewhere).ok
 
 
-async def test_what_needs_no_person_runs_without_the_key_that_signs(tmp_path: Path) -> None:
+async def test_allowed_calls_run_without_the_signing_key(tmp_path: Path) -> None:
     path = tmp_path / "sayso.db"
     with (
         closing(SqliteStore(path, keys=Keyring.parse(WHOLE))) as server,
@@ -93,7 +93,7 @@ async def test_what_needs_no_person_runs_without_the_key_that_signs(tmp_path: Pa
         assert verify(server).ok
 
 
-async def test_a_worker_spends_a_grant_and_gives_none(tmp_path: Path) -> None:
+async def test_worker_spends_grants_but_gives_none(tmp_path: Path) -> None:
     path = tmp_path / "sayso.db"
     with (
         closing(SqliteStore(path, keys=Keyring.parse(WHOLE))) as server,
@@ -114,7 +114,7 @@ async def test_a_worker_spends_a_grant_and_gives_none(tmp_path: Path) -> None:
         assert verify(server).ok
 
 
-def test_without_the_row_key_a_worker_is_told_where_to_get_it(tmp_path: Path) -> None:
+def test_missing_row_key_error_explains_the_fix(tmp_path: Path) -> None:
     path = tmp_path / "sayso.db"
     with (
         closing(SqliteStore(path, keys=Keyring.parse(WHOLE))) as server,
@@ -131,7 +131,7 @@ def test_without_the_row_key_a_worker_is_told_where_to_get_it(tmp_path: Path) ->
                 use()
 
 
-def test_the_server_seals_what_workers_wrote(
+def test_server_seals_events_of_workers(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers with the public half cannot seal, and the server commits nothing of its own."""

@@ -77,7 +77,7 @@ async def test_work_in_progress_is_not_searched_through() -> None:
         assert store.asked["ready"] == before["ready"]
 
 
-async def test_what_comes_due_is_taken() -> None:
+async def test_worker_takes_a_due_run() -> None:
     sent: list[str] = []
     store, agent = Counting(), mailer(sent=sent)
     async with working(store, agent):
@@ -86,7 +86,7 @@ async def test_what_comes_due_is_taken() -> None:
     assert sent == ["ana@example.com: Hello"]
 
 
-async def test_what_was_left_to_others_is_taken_when_they_go() -> None:
+async def test_worker_takes_runs_of_leaving_workers() -> None:
     sent: list[str] = []
     store, agent = Counting(), mailer(sent=sent)
     async with working(store, agent) as crew:
@@ -99,7 +99,7 @@ async def test_what_was_left_to_others_is_taken_when_they_go() -> None:
     assert sent == ["ana@example.com: Hello"]
 
 
-async def test_what_was_committed_late_is_found_after_a_while(
+async def test_worker_finds_a_late_commit_by_polling(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker, "POLL_SECONDS", 0.05)
@@ -112,7 +112,7 @@ async def test_what_was_committed_late_is_found_after_a_while(
     assert sent == ["ana@example.com: Hello"]
 
 
-async def test_a_store_that_was_restored_is_told_in_a_line(
+async def test_restored_store_is_logged_in_one_line(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, agent = Counting(), mailer()
@@ -134,7 +134,7 @@ async def test_an_agent_on_another_store_is_refused() -> None:
         create_app(agent, store="memory://")
 
 
-async def test_a_look_at_a_store_that_is_away_does_not_hold_up_the_end() -> None:
+async def test_stop_does_not_wait_for_a_lost_store() -> None:
     looks, back = threading.Event(), threading.Event()
 
     class Away(MemoryStore):
@@ -156,7 +156,7 @@ async def test_a_look_at_a_store_that_is_away_does_not_hold_up_the_end() -> None
         back.set()
 
 
-def test_a_stop_that_comes_after_the_end_is_no_error() -> None:
+def test_stop_after_the_end_is_no_error() -> None:
     crew = Worker([], MemoryStore())
 
     async def work() -> None:
@@ -170,7 +170,7 @@ def test_a_stop_that_comes_after_the_end_is_no_error() -> None:
 
 
 @pytest.mark.parametrize("concurrency", [-1, 1.5, True, "4"])
-def test_how_many_at_once_is_a_whole_number(concurrency: Any) -> None:
+def test_concurrency_must_be_a_whole_number(concurrency: Any) -> None:
     with pytest.raises(ValueError, match="pass a whole number, or 0 for none"):
         Worker([], MemoryStore(), concurrency=concurrency)
 
