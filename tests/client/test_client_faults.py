@@ -224,9 +224,7 @@ def test_a_long_call_keeps_its_claim(server: Server, people: People, gate_to: Ga
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_has_connections_of_its_own(
-    server: Server, gate_to: Gates, people: People
-) -> None:
+def test_forked_child_opens_new_connections(server: Server, gate_to: Gates, people: People) -> None:
     """On a connection of the parent's, each would read the other's answers."""
     gate = gate_to(server.url, wait=0)
 

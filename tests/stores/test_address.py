@@ -25,7 +25,7 @@ from sayso.stores.address import address_of
         "~/a.db",
     ],
 )
-def test_every_form_names_one_file(
+def test_every_address_form_names_one_file(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -97,7 +97,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 @pytest.mark.parametrize("use", [address_of, open_store, sayso.Gate, sayso.Inbox])
-def test_wrong_name_says_what_to_write(
+def test_wrong_address_error_gives_the_form(
     use: type, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

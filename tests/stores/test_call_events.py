@@ -34,7 +34,7 @@ def any_world(
     store.close()
 
 
-def test_the_events_of_one_call_are_found_in_a_long_thread(any_world: World) -> None:
+def test_call_events_are_found_in_a_long_thread(any_world: World) -> None:
     store, calls = any_world.store, []
     for n in range(60):
         calls.append(any_world.record(any_world.running(run=f"r{n}")))
@@ -47,7 +47,7 @@ def test_the_events_of_one_call_are_found_in_a_long_thread(any_world: World) -> 
     assert store.call_events("no_such_call") == store.call_events("") == []
 
 
-def test_the_events_of_a_call_are_read_from_an_index(tmp_path: Path, keys: Keyring) -> None:
+def test_call_events_use_an_index(tmp_path: Path, keys: Keyring) -> None:
     store = SqliteStore(tmp_path / "store.db", keys=keys)
     query = "SELECT * FROM event WHERE call = ? AND call <> '' ORDER BY seq LIMIT 9"
     plan = store._rows(f"EXPLAIN QUERY PLAN {query}", ("c",))
@@ -56,7 +56,7 @@ def test_the_events_of_a_call_are_read_from_an_index(tmp_path: Path, keys: Keyri
 
 
 @pytest.mark.parametrize("status", ["running", "done"])
-def test_the_runs_of_one_agent_in_one_status_are_read_from_an_index(
+def test_runs_by_agent_and_status_use_an_index(
     tmp_path: Path, keys: Keyring, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = SqliteStore(tmp_path / "store.db", keys=keys)

@@ -154,7 +154,7 @@ def test_invalid_answers_fail_no_other_call(store: Any) -> None:
         assert (call.status, call.result) == ("done", str(number + 1))
 
 
-def test_refused_commands_touch_no_other(store: Any, at_once: AtOnce) -> None:
+def test_refused_commands_do_not_affect_others(store: Any, at_once: AtOnce) -> None:
     store.transact(message("zero", "t3"))
     outcomes = at_once(
         store,
@@ -175,7 +175,7 @@ def test_refused_commands_touch_no_other(store: Any, at_once: AtOnce) -> None:
     World(store, None).check()  # type: ignore[arg-type]
 
 
-def test_colliding_run_names_touch_no_other(store: Any, at_once: AtOnce) -> None:
+def test_colliding_run_names_do_not_affect_others(store: Any, at_once: AtOnce) -> None:
     same = [Propose(thread=f"t{n}", run="same", agent="a") for n in (1, 2)]
     outcomes = at_once(store, message("zero", "t0"), *same, message("four", "t4"))
     assert [kinds(outcomes)[n] for n in (0, 3)] == [list, list]
@@ -220,7 +220,7 @@ def test_effect_key_is_taken_once(world: World, store: Any, at_once: AtOnce) -> 
     world.check()
 
 
-def test_refused_read_touches_no_other(store: Any) -> None:
+def test_refused_read_does_not_affect_others(store: Any) -> None:
     store.transact(message("hello", "t"))
 
     def fail() -> Any:
@@ -240,7 +240,7 @@ def test_refused_read_touches_no_other(store: Any) -> None:
 # -- cancelled
 
 
-def test_cancelled_task_stops_no_other(store: Any) -> None:
+def test_cancelled_task_does_not_stop_others(store: Any) -> None:
     begun = threading.Event()
     store.boundary = lambda name, when: (begun.set(), time.sleep(0.02))[1]
 
@@ -285,7 +285,7 @@ def test_shielded_write_survives_cancellation(store: Any) -> None:
     assert messages(store, "t") == ["kept"]
 
 
-def test_cancelled_read_stops_no_other(store: Any) -> None:
+def test_cancelled_read_does_not_stop_others(store: Any) -> None:
     store.transact(message("hello", "t"))
     store.quick_reads = False
 
@@ -363,7 +363,7 @@ print(*told)
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
-def test_signal_exception_reaches_its_thread_only(
+def test_signal_exception_reaches_only_its_os_thread(
     database: str, request: pytest.FixtureRequest
 ) -> None:
     """A signal handler raises in the main OS thread while twelve others commit."""
@@ -448,7 +448,7 @@ def test_killed_sessions_lose_no_message(open_pg: PgOpener, place: Place) -> Non
 # -- waits
 
 
-def test_locked_thread_delays_its_callers_only(open_pg: PgOpener, place: Place) -> None:
+def test_locked_thread_delays_only_its_callers(open_pg: PgOpener, place: Place) -> None:
     store = open_pg()
     store.transact(message("zero", "locked"))
     with psycopg.connect(place.url) as other, ThreadPoolExecutor(2) as elsewhere:
@@ -464,7 +464,7 @@ def test_locked_thread_delays_its_callers_only(open_pg: PgOpener, place: Place) 
     assert messages(store, "locked") == ["zero", "x", "x"]
 
 
-def test_slow_read_delays_no_other(open_pg: PgOpener) -> None:
+def test_slow_read_does_not_delay_others(open_pg: PgOpener) -> None:
     store = open_pg()
     store.transact(message("hello", "t"))
 

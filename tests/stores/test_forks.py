@@ -225,9 +225,7 @@ def test_a_child_of_a_child_uses_the_store(store: Store, tmp_path: Path) -> None
     assert verify(store).ok
 
 
-def test_a_child_forked_inside_a_run_leaves_the_run_to_its_parent(
-    store: Store, tmp_path: Path
-) -> None:
+def test_fork_inside_a_run_keeps_the_parents_run(store: Store, tmp_path: Path) -> None:
     office = Office(store, tmp_path)
     gate = office.gate
 
@@ -261,9 +259,7 @@ def test_a_child_forked_inside_a_run_leaves_the_run_to_its_parent(
     assert verify(store).ok
 
 
-def test_a_child_forked_inside_a_block_does_not_finish_its_run(
-    store: Store, tmp_path: Path
-) -> None:
+def test_forked_child_does_not_finish_the_run(store: Store, tmp_path: Path) -> None:
     gate = Gate(store, wait=0)
     with gate.run("order") as scope:
         gate.once_sync("before", lambda: None)
@@ -279,7 +275,7 @@ def test_a_child_forked_inside_a_block_does_not_finish_its_run(
 
 
 @pytest.mark.parametrize("end", ["returns", "raises", "exits", "pauses"])
-def test_a_call_that_forks_is_recorded_by_the_parent_alone(store: Store, end: str) -> None:
+def test_forking_call_is_recorded_only_by_the_parent(store: Store, end: str) -> None:
     gate = Gate(store, wait=0)
     parent = os.getpid()
 
@@ -318,7 +314,7 @@ def test_a_call_that_forks_is_recorded_by_the_parent_alone(store: Store, end: st
     ]
 
 
-def test_a_child_works_on_an_event_loop_of_its_own(store: Store, tmp_path: Path) -> None:
+def test_forked_child_works_on_a_new_event_loop(store: Store, tmp_path: Path) -> None:
     office = Office(store, tmp_path, wait=None)
     gate = office.gate
 
@@ -340,7 +336,7 @@ def test_a_child_works_on_an_event_loop_of_its_own(store: Store, tmp_path: Path)
         assert found.status == "done"
 
 
-def test_a_waiting_child_hears_its_decision(store: Store, tmp_path: Path) -> None:
+def test_waiting_child_receives_its_decision(store: Store, tmp_path: Path) -> None:
     """Neither the watcher nor the listeners of the parent are in the child."""
     office = Office(store, tmp_path, wait=PATIENCE)
     inbox = office.inbox
@@ -361,7 +357,7 @@ def test_a_waiting_child_hears_its_decision(store: Store, tmp_path: Path) -> Non
     subscription.cancel()
 
 
-def test_a_fork_in_the_middle_of_a_commit_leaves_the_commit_to_the_parent(
+def test_fork_during_a_commit_keeps_the_parents_commit(
     tmp_path: Path,
 ) -> None:
     """As from a signal handler: the OS thread that commits is the one that forks."""
@@ -398,7 +394,7 @@ def test_a_fork_in_the_middle_of_a_commit_leaves_the_commit_to_the_parent(
     store.close()
 
 
-def test_a_child_does_not_keep_the_lock_of_a_parent_that_was_killed(tmp_path: Path) -> None:
+def test_child_does_not_hold_the_lock_of_a_killed_parent(tmp_path: Path) -> None:
     """The lock between processes belongs to an open file, which a child inherits."""
     path = tmp_path / "store.db"
     reader, writer = os.pipe()
@@ -434,7 +430,7 @@ def test_a_child_does_not_keep_the_lock_of_a_parent_that_was_killed(tmp_path: Pa
         os.close(writer)
 
 
-def test_a_fork_that_cannot_wait_makes_a_child_that_says_so(
+def test_fork_during_a_stuck_section_raises_in_the_child(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forking, "PATIENCE", 0.05)

@@ -23,9 +23,7 @@ Opener = Callable[..., SqliteStore]
 WRITERS, MOVES = 4, 400
 
 
-def test_writers_do_not_wait_for_each_other_and_lose_no_count(
-    place: Place, open_pg: PgOpener
-) -> None:
+def test_concurrent_writers_lose_no_count(place: Place, open_pg: PgOpener) -> None:
     """Every 512th row adds up the others, in the middle of all this, and some are rolled back."""
     clock = FakeClock()
     world = World(open_pg(clock=clock), clock, lambda store: store)
@@ -66,7 +64,7 @@ def test_writers_do_not_wait_for_each_other_and_lose_no_count(
 
 
 @pytest.mark.parametrize("statement", ["DELETE FROM open_count; DELETE FROM call", "TRUNCATE call"])
-def test_nothing_is_left_of_calls_that_something_else_deletes(
+def test_externally_deleted_calls_are_uncounted(
     place: Place, open_pg: PgOpener, statement: str
 ) -> None:
     clock = FakeClock()
@@ -98,9 +96,7 @@ def _sql(path: Path) -> Callable[[str], None]:
         ("UPDATE call SET decided_by = 'eve'", "listed as 'asked'"),
     ],
 )
-def test_a_count_that_was_changed_is_reported(
-    world: World, path: Path, statement: str, said: str
-) -> None:
+def test_changed_count_is_reported(world: World, path: Path, statement: str, said: str) -> None:
     world.ask()
     assert verify(world.store).ok
     _sql(path)(statement)
@@ -109,9 +105,7 @@ def test_a_count_that_was_changed_is_reported(
     assert said in problems[0]
 
 
-def test_a_request_of_another_group_is_not_counted_for_a_stranger(
-    world: World, open_again: Opener
-) -> None:
+def test_hidden_request_is_not_counted(world: World, open_again: Opener) -> None:
     world.ask("pay", reviewers=("group:money",))
     world.ask("send")
     groups = world.store.groups(Query(), Viewer(names=frozenset(("zoe",))))

@@ -83,7 +83,7 @@ def test_two_admins_cannot_remove_each_other(stores: list[Store], world: World) 
         assert sorted(isinstance(outcome, NotAllowed) for outcome in outcomes) == [False, True]
 
 
-def test_removal_counts_in_the_other_store_at_once(stores: list[Store], world: World) -> None:
+def test_removal_applies_in_another_store_at_once(stores: list[Store], world: World) -> None:
     token, _ = create_token(stores[0], "ana", by="ops")
     ana = authenticate(stores[1], token)
     call = world.ask(quorum=2)

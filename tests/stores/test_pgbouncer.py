@@ -72,7 +72,7 @@ def test_many_clients_share_few_sessions(
     assert verify(stores[0]).ok
 
 
-def test_who_waits_hears_of_it_without_a_bell(open_store: Callable[..., PostgresStore]) -> None:
+def test_waiter_finds_the_decision_without_notify(open_store: Callable[..., PostgresStore]) -> None:
     """Looking now and then is enough, also for an expiry."""
     gate = sayso.Gate(open_store(), agent="clerk")
     inbox = sayso.Inbox(open_store())
@@ -97,7 +97,7 @@ def test_who_waits_hears_of_it_without_a_bell(open_store: Callable[..., Postgres
         asyncio.run(nobody())
 
 
-def test_a_worker_takes_a_run_further(open_store: Callable[..., PostgresStore]) -> None:
+def test_worker_resumes_a_run_behind_pgbouncer(open_store: Callable[..., PostgresStore]) -> None:
     effects: list[int] = []
 
     @sayso.tool(needs_approval=True)
@@ -141,7 +141,7 @@ def test_a_request_inside_a_transaction_of_the_users(
 
 
 @pytest.mark.parametrize("who", ["pooler", "server"])
-def test_what_stands_in_between_or_behind_is_killed(
+def test_killed_pooler_or_server_is_survived(
     open_store: Callable[..., PostgresStore],
     bouncer: PgBouncer,
     server: PostgresServer,
@@ -160,7 +160,7 @@ def test_what_stands_in_between_or_behind_is_killed(
     world.check()
 
 
-def test_a_frozen_server_is_given_up_though_the_pooler_lets_everybody_in(
+def test_frozen_server_behind_a_pooler_times_out(
     open_store: Callable[..., PostgresStore],
     server: PostgresServer,
     monkeypatch: pytest.MonkeyPatch,

@@ -29,7 +29,7 @@ def a_world(store: Any) -> World:
 # -- opening
 
 
-def test_a_url_opens_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_url_opens_the_postgres_store(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAYSO_KEY", new_key())
     mark = "&" if "?" in place.url else "?"
     with psycopg.connect(place.url) as connection:
@@ -43,7 +43,7 @@ def test_a_url_opens_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         store.close()
 
 
-def test_other_parameters_reach_the_database_as_they_are(place: Place) -> None:
+def test_url_parameters_reach_the_database(place: Place) -> None:
     mark = "&" if "?" in place.url else "?"
     options = "options=-c%20statement_timeout%3D4321&application_name=a+b%20c%26d"
     url = f"{place.url}{mark}schema={place.schema}%20x&{options}"
@@ -63,7 +63,7 @@ def test_a_key_is_required(place: Place, monkeypatch: pytest.MonkeyPatch) -> Non
         open_store(place.url)
 
 
-def test_a_password_is_not_shown() -> None:
+def test_error_hides_the_password() -> None:
     for url in (
         "postgresql://me:secret@127.0.0.1:1/x?connect_timeout=1",
         "postgresql://me@127.0.0.1:1/x?password=secret&connect_timeout=1",
@@ -76,12 +76,12 @@ def test_a_password_is_not_shown() -> None:
         assert "127.0.0.1" in str(raised.value)
 
 
-def test_no_such_database_is_told_at_once(place: Place) -> None:
+def test_missing_database_fails_at_once(place: Place) -> None:
     with pytest.raises(StoreError, match="nowhere"):
         PostgresStore(place.url.replace("/postgres", "/nowhere", 1), keys=Keyring.ephemeral())
 
 
-def test_a_closed_store_says_so(open_pg: PgOpener) -> None:
+def test_closed_store_refuses_every_use(open_pg: PgOpener) -> None:
     store = open_pg()
     world = a_world(store)
     call = world.ask()
@@ -92,7 +92,7 @@ def test_a_closed_store_says_so(open_pg: PgOpener) -> None:
             act()
 
 
-def test_another_key_is_refused(open_pg: PgOpener, keys: Keyring) -> None:
+def test_wrong_key_is_refused(open_pg: PgOpener, keys: Keyring) -> None:
     open_pg()
     with pytest.raises(StoreError, match=f"key {keys.primary_id}.*SAYSO_KEY"):
         open_pg(keys=Keyring.parse(new_key()))
@@ -101,7 +101,7 @@ def test_another_key_is_refused(open_pg: PgOpener, keys: Keyring) -> None:
 # -- versions
 
 
-def test_many_open_an_empty_database_at_once(place: Place, keys: Keyring) -> None:
+def test_concurrent_opens_create_one_store(place: Place, keys: Keyring) -> None:
     names: list[str] = []
     errors: list[BaseException] = []
     barrier = threading.Barrier(6)
@@ -150,7 +150,7 @@ def test_migrations_go_up_and_never_down(
         open_pg()
 
 
-def test_tables_of_somebody_else_are_left_alone(place: Place, open_pg: PgOpener) -> None:
+def test_foreign_tables_are_not_changed(place: Place, open_pg: PgOpener) -> None:
     with psycopg.connect(place.url, autocommit=True) as connection:
         connection.execute(f'CREATE SCHEMA "{place.schema}"')
     place.sql("CREATE TABLE call (mine TEXT)")
@@ -187,9 +187,7 @@ def pretend_restored(place: Place) -> None:
     place.sql("UPDATE event SET xid = (xid::text::bigint + 1000000)::text::xid8")
 
 
-def test_a_restored_database_is_noticed_and_its_events_go_on(
-    open_pg: PgOpener, place: Place
-) -> None:
+def test_restored_database_needs_recovery(open_pg: PgOpener, place: Place) -> None:
     world = a_world(open_pg())
     call = world.decide(world.ask())
     assert not world.store.restored()
@@ -210,7 +208,7 @@ def test_a_restored_database_is_noticed_and_its_events_go_on(
     assert before not in ("", world.store.tail())
 
 
-def test_a_standby_that_takes_over_is_noticed_by_the_next_change(open_pg: PgOpener) -> None:
+def test_promoted_standby_is_noticed_by_the_next_change(open_pg: PgOpener) -> None:
     store = open_pg()
     world = a_world(store)
     call = world.decide(world.ask())
@@ -221,9 +219,7 @@ def test_a_standby_that_takes_over_is_noticed_by_the_next_change(open_pg: PgOpen
     assert world.start(call)[0].status == "running", "another connection, and all is well"
 
 
-def test_what_another_process_has_noticed_stops_the_next_start(
-    open_pg: PgOpener, place: Place
-) -> None:
+def test_restore_noticed_elsewhere_stops_the_next_start(open_pg: PgOpener, place: Place) -> None:
     """A connection that is made for the start says so, and that start does not happen."""
     store = open_pg()
     world = a_world(store)
@@ -254,7 +250,7 @@ def mine(place: Place, open_pg: PgOpener) -> Any:
         connection.rollback()
 
 
-def test_what_i_ask_is_there_when_i_commit(open_pg: PgOpener, mine: Any, place: Place) -> None:
+def test_joined_request_appears_at_your_commit(open_pg: PgOpener, mine: Any, place: Place) -> None:
     store = open_pg()
     heard = threading.Event()
     subscription = open_pg().subscribe("t", heard.set)
@@ -271,7 +267,7 @@ def test_what_i_ask_is_there_when_i_commit(open_pg: PgOpener, mine: Any, place: 
     subscription.cancel()
 
 
-def test_what_i_ask_is_gone_when_i_roll_back(open_pg: PgOpener, mine: Any) -> None:
+def test_joined_request_vanishes_at_your_rollback(open_pg: PgOpener, mine: Any) -> None:
     store = open_pg()
     mine.execute("INSERT INTO orders VALUES ('o1')")
     call = a_world(store.on(mine)).ask("new tool", description="Pays for zebras")
@@ -282,9 +278,7 @@ def test_what_i_ask_is_gone_when_i_roll_back(open_pg: PgOpener, mine: Any) -> No
     assert store.tool(again.tool_digest) is not None, "nothing of it may be remembered"
 
 
-def test_a_refusal_leaves_my_transaction_as_it_was(
-    open_pg: PgOpener, mine: Any, place: Place
-) -> None:
+def test_refused_command_keeps_your_transaction(open_pg: PgOpener, mine: Any, place: Place) -> None:
     store = open_pg()
     mine.execute("INSERT INTO orders VALUES ('o1')")
     inside = a_world(store.on(mine))
@@ -298,7 +292,7 @@ def test_a_refusal_leaves_my_transaction_as_it_was(
     assert store.call(kept.id) is not None
 
 
-def test_what_runs_is_started_by_a_commit_of_its_own(open_pg: PgOpener, mine: Any) -> None:
+def test_call_start_in_your_transaction_is_refused(open_pg: PgOpener, mine: Any) -> None:
     """A start that I roll back would be forgotten, and the effect come a second time."""
     store, effects = open_pg(), list[str]()
 
@@ -339,7 +333,7 @@ def test_what_runs_is_started_by_a_commit_of_its_own(open_pg: PgOpener, mine: An
     a_world(store).check()
 
 
-def test_i_may_come_back_for_an_answer(open_pg: PgOpener, mine: Any) -> None:
+def test_joined_gate_reads_a_later_answer(open_pg: PgOpener, mine: Any) -> None:
     store = open_pg()
     gate, inbox = sayso.Gate(store.on(mine), agent="shop", wait=0), sayso.Inbox(store)
     for expected in (True, "blue"):
@@ -363,7 +357,7 @@ def test_my_rows_may_have_any_form(open_pg: PgOpener, place: Place) -> None:
         assert a_world(open_pg().on(connection)).ask().status == "asked"
 
 
-def test_there_must_be_a_transaction_and_it_must_be_ours(open_pg: PgOpener, place: Place) -> None:
+def test_joining_needs_a_transaction_on_the_store(open_pg: PgOpener, place: Place) -> None:
     store = open_pg()
     with psycopg.connect(place.url, autocommit=True) as connection:
         with pytest.raises(StoreError, match="no transaction"):
@@ -378,7 +372,7 @@ def test_there_must_be_a_transaction_and_it_must_be_ours(open_pg: PgOpener, plac
         other.on(connection)
 
 
-async def test_only_a_connection_that_is_not_async_will_do(open_pg: PgOpener, place: Place) -> None:
+async def test_async_connection_cannot_be_joined(open_pg: PgOpener, place: Place) -> None:
     store = open_pg()
     async with await psycopg.AsyncConnection.connect(place.url) as connection:
         for wrong in (connection, place.url, None):

@@ -16,7 +16,7 @@ def with_option(url: str, option: str) -> str:
 
 
 @pytest.mark.parametrize("password", ["pa@ss", "pa/ss", "pa%ss", "pa%zzs", "@pa@ss@"])
-def test_a_password_as_it_is_says_how_it_is_written(keys: Keyring, password: str) -> None:
+def test_unescaped_password_error_explains_escaping(keys: Keyring, password: str) -> None:
     with pytest.raises(StoreError, match="write @ as %40, / as %2F and % as %25") as refusal:
         PostgresStore(f"postgresql://me:{password}@127.0.0.1:1/x?schema=y", keys=keys)
     assert "pa" not in str(refusal.value).replace("password", "")
@@ -38,18 +38,18 @@ def test_a_question_mark_in_a_password_begins_no_parameters() -> None:
         "postgresql://me@[::1]:5432/x",
     ],
 )
-def test_an_address_without_a_password_is_shown_whole(url: str) -> None:
+def test_address_without_a_password_is_unchanged(url: str) -> None:
     assert without_password(url) == url
     assert split_schema(url) == (url, None)
 
 
-def test_who_may_not_make_the_schema_is_told_who_can(place: Place, keys: Keyring) -> None:
+def test_missing_create_right_error_gives_the_command(place: Place, keys: Keyring) -> None:
     url = with_option(place.url, "role%3Dpg_read_all_data")
     with pytest.raises(StoreError, match="CREATE SCHEMA sayso AUTHORIZATION"):
         PostgresStore(url, schema=f"{place.schema}_few", keys=keys)
 
 
-def test_where_nothing_can_be_written_the_primary_is_asked_for(place: Place, keys: Keyring) -> None:
+def test_read_only_server_error_asks_for_the_primary(place: Place, keys: Keyring) -> None:
     url = with_option(place.url, "default_transaction_read_only%3Don")
     with pytest.raises(StoreError, match="use the address of the primary"):
         PostgresStore(url, schema=f"{place.schema}_only", keys=keys)

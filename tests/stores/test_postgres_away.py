@@ -83,7 +83,7 @@ def a_world(store: PostgresStore) -> World:
 
 
 @pytest.mark.usefixtures("brisk")
-def test_a_frozen_server_is_an_error_in_the_end_and_nothing_was_changed(
+def test_frozen_server_fails_after_patience(
     server: PostgresServer, open_store: Callable[..., PostgresStore]
 ) -> None:
     store = open_store(patience=1.0)
@@ -103,7 +103,7 @@ def test_a_frozen_server_is_an_error_in_the_end_and_nothing_was_changed(
 
 
 @pytest.mark.usefixtures("brisk")
-def test_a_server_that_freezes_for_a_while_is_waited_for(
+def test_briefly_frozen_server_is_waited_for(
     server: PostgresServer, open_store: Callable[..., PostgresStore]
 ) -> None:
     store = open_store(patience=30.0)
@@ -119,7 +119,7 @@ def test_a_server_that_freezes_for_a_while_is_waited_for(
 
 
 @pytest.mark.usefixtures("brisk")
-def test_who_was_committing_then_is_told_that_nobody_knows(
+def test_freeze_during_a_commit_reports_unknown_outcome(
     server: PostgresServer, open_store: Callable[..., PostgresStore]
 ) -> None:
     store = open_store(patience=1.0)
@@ -140,7 +140,7 @@ def test_who_was_committing_then_is_told_that_nobody_knows(
 
 
 @pytest.mark.usefixtures("brisk")
-def test_an_answer_that_takes_long_is_waited_for(
+def test_slow_answer_is_waited_for(
     open_store: Callable[..., PostgresStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
@@ -156,7 +156,7 @@ def test_an_answer_that_takes_long_is_waited_for(
 
 
 @pytest.mark.usefixtures("brisk")
-def test_it_is_the_server_that_was_asked_which_has_to_be_alive(
+def test_liveness_is_checked_on_the_connected_server(
     server: PostgresServer, other: PostgresServer
 ) -> None:
     """An address may name several, of which another one has taken over."""
@@ -176,7 +176,7 @@ def test_it_is_the_server_that_was_asked_which_has_to_be_alive(
 
 
 @pytest.mark.parametrize("how", ["frozen", "gone"])
-def test_who_waits_is_let_go_when_the_store_is_closed(
+def test_closing_the_store_releases_waiting_callers(
     server: PostgresServer, open_store: Callable[..., PostgresStore], how: str
 ) -> None:
     store = open_store()
@@ -205,7 +205,7 @@ def test_who_waits_is_let_go_when_the_store_is_closed(
             server.start()
 
 
-def test_who_was_let_in_waits_for_a_server_that_goes_away_while_the_store_is_opened(
+def test_connection_lost_during_open_is_retried(
     open_store: Callable[..., PostgresStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_up, tries = Database.set_up, []
@@ -228,7 +228,7 @@ def test_who_was_let_in_waits_for_a_server_that_goes_away_while_the_store_is_ope
     assert time.monotonic() - began < 8
 
 
-def test_an_audit_whose_connection_ends_reads_on(
+def test_audit_survives_lost_connections(
     server: PostgresServer,
     open_store: Callable[..., PostgresStore],
     monkeypatch: pytest.MonkeyPatch,

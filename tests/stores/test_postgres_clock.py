@@ -40,14 +40,14 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(monkeypatch)
 
 
-def test_it_is_asked_for_once_in_a_while(machine: Machine) -> None:
+def test_clock_asks_the_database_rarely(machine: Machine) -> None:
     for _ in range(100):
         assert machine.clock.now() == machine.database
         machine.passes(50_000)
     assert machine.asked == 5
 
 
-def test_a_slow_answer_makes_it_late_and_a_fast_one_right(machine: Machine) -> None:
+def test_fast_answer_corrects_the_clock(machine: Machine) -> None:
     machine.clock.learn(machine.ask(takes=30_000))
     assert machine.clock.now() == machine.database - 30_000
     machine.clock.learn(machine.ask(takes=200))
@@ -57,7 +57,7 @@ def test_a_slow_answer_makes_it_late_and_a_fast_one_right(machine: Machine) -> N
 
 
 @pytest.mark.parametrize("step", [600_000_000, -600_000_000])
-def test_a_clock_that_is_set_is_followed(machine: Machine, step: int) -> None:
+def test_clock_follows_a_changed_database_clock(machine: Machine, step: int) -> None:
     assert machine.clock.now() == machine.database
     machine.database += step
     machine.passes(1_000_000)
@@ -94,7 +94,7 @@ async def test_absent_database_stops_no_clock(open_pg: PgOpener) -> None:
     store._pool.close()
 
 
-def test_the_store_tells_the_time_of_its_database(open_pg: PgOpener, place: Place) -> None:
+def test_store_time_is_the_database_time(open_pg: PgOpener, place: Place) -> None:
     store = open_pg()
     world = World(store, lambda: 0)  # type: ignore[arg-type]
     for n in range(20):
@@ -107,7 +107,7 @@ def test_the_store_tells_the_time_of_its_database(open_pg: PgOpener, place: Plac
         assert store._rows(f"SELECT {said}", values)[0][0] > after
 
 
-def test_what_was_just_made_due_is_found(open_pg: PgOpener) -> None:
+def test_newly_due_run_is_found_despite_a_slow_clock(open_pg: PgOpener) -> None:
     """However late the time is known here: the reader compares with the database's own."""
     store = open_pg()
     world = World(store, lambda: 0)  # type: ignore[arg-type]

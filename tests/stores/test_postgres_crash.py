@@ -81,7 +81,7 @@ class Load:
             assert not thread.is_alive()
 
 
-def test_nothing_acknowledged_is_lost_and_nothing_is_done_twice(server: PostgresServer) -> None:
+def test_crashes_lose_no_commit_and_repeat_none(server: PostgresServer) -> None:
     keys = Keyring.parse(new_key())
     stores = [PostgresStore(server.url, keys=keys) for _ in range(2)]
     load = Load(stores)
@@ -112,7 +112,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_done_twice(server: Postgres
         store.close()
 
 
-def test_a_database_that_is_away_holds_up_no_end(
+def test_close_does_not_wait_for_a_lost_database(
     server: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = PostgresStore(server.url, keys=Keyring.ephemeral(), schema="end")
@@ -125,7 +125,7 @@ def test_a_database_that_is_away_holds_up_no_end(
     server.start()
 
 
-def test_who_waits_in_vain_is_told(server: PostgresServer) -> None:
+def test_lost_database_fails_after_patience(server: PostgresServer) -> None:
     store = PostgresStore(server.url, keys=Keyring.ephemeral(), patience=0.5)
     world = World(store, None)  # type: ignore[arg-type]
     call = world.ask()
@@ -139,7 +139,7 @@ def test_who_waits_in_vain_is_told(server: PostgresServer) -> None:
     store.close()
 
 
-def test_an_open_transaction_holds_back_the_stream_but_not_the_work(
+def test_open_transaction_delays_events_but_no_writes(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a server of its own, because such a transaction holds back everybody's stream."""

@@ -27,7 +27,7 @@ def until_overdue(store: PostgresStore, *threads: str) -> None:
     until(lambda: {due.thread for due in store.overdue()} == set(threads))
 
 
-def test_nobody_waits_for_a_thread_that_is_held(open_pg: PgOpener, place: Place) -> None:
+def test_expiry_skips_a_locked_thread(open_pg: PgOpener, place: Place) -> None:
     """The inbox closes what is overdue, but for what somebody is at work on."""
     store = open_pg()
     world = a_world(store)
@@ -44,7 +44,7 @@ def test_nobody_waits_for_a_thread_that_is_held(open_pg: PgOpener, place: Place)
     assert world.call(held).status is CallStatus.EXPIRED
 
 
-def test_who_needs_the_thread_gets_an_error_in_the_end(
+def test_decision_on_a_locked_thread_times_out(
     open_pg: PgOpener, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transaction, "LOCK_MS", 100)

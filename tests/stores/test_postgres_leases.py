@@ -147,7 +147,7 @@ def test_renewal_resumes_when_row_is_unlocked(
     assert calls.end() == {"held": "held ran"}
 
 
-def test_idempotent_call_starts_once_beside_locked_row(
+def test_idempotent_call_starts_once_despite_a_locked_row(
     calls: LongCalls, open_pg: PgOpener, make_calls: MakeCalls, place: Place
 ) -> None:
     calls.begin("held")

@@ -47,7 +47,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
     return Looks(monkeypatch)
 
 
-def test_one_is_told_of_others_and_by_oneself(open_pg: PgOpener, looks: Looks) -> None:
+def test_subscriber_hears_local_and_foreign_commits(open_pg: PgOpener, looks: Looks) -> None:
     here, there = open_pg(), open_pg()
     heard = threading.Semaphore(0)
     subscription = here.subscribe(None, heard.release)
@@ -64,7 +64,7 @@ def test_one_is_told_of_others_and_by_oneself(open_pg: PgOpener, looks: Looks) -
         subscription.cancel()
 
 
-def test_a_number_that_was_ours_is_not_ours_for_ever(open_pg: PgOpener) -> None:
+def test_replaced_backend_pid_is_forgotten(open_pg: PgOpener) -> None:
     store = open_pg(size=1)
     pool = store._pool
     a_world(store).ask("pay")

@@ -68,7 +68,7 @@ def test_answers_come_in_the_order_of_the_statements(session: Connection) -> Non
 @pytest.mark.parametrize(
     "value", [None, "", "quo'te\\ ? $1 %s", "\u00e9\u6f22\U0001f600", "\u0001"]
 )
-def test_text_is_kept_as_it_is(session: Connection, value: str | None) -> None:
+def test_text_is_stored_unchanged(session: Connection, value: str | None) -> None:
     assert ask(session, "SELECT ?::text", value) == [(value,)]
 
 
@@ -80,7 +80,7 @@ def test_numbers_keep_their_size(session: Connection) -> None:
     assert rests(session)
 
 
-def test_much_goes_both_ways_at_once(session: Connection) -> None:
+def test_large_pipeline_does_not_deadlock(session: Connection) -> None:
     """More than the buffers of both ends hold, while the other end is writing as well."""
     large = "x" * 3_000_000
     with pipe_on(session) as pipe:
@@ -89,7 +89,7 @@ def test_much_goes_both_ways_at_once(session: Connection) -> None:
     assert rests(session)
 
 
-def test_a_nul_is_refused_and_nothing_is_cut_off(open_pg: PgOpener) -> None:
+def test_nul_is_refused_without_truncation(open_pg: PgOpener) -> None:
     world = World(open_pg(), lambda: 0)  # type: ignore[arg-type]
     with pytest.raises(InvalidCall, match="NUL"):
         world.propose(says=("one\0two",))
@@ -97,7 +97,7 @@ def test_a_nul_is_refused_and_nothing_is_cut_off(open_pg: PgOpener) -> None:
     assert world.store.messages("t") == [(1, "one")]
 
 
-def test_an_agent_whose_words_have_a_nul_is_heard(open_pg: PgOpener) -> None:
+def test_nul_in_agent_text_is_replaced(open_pg: PgOpener) -> None:
     @sayso.tool(needs_approval=True)
     def fail() -> str:
         """Fail."""
@@ -115,14 +115,14 @@ def test_an_agent_whose_words_have_a_nul_is_heard(open_pg: PgOpener) -> None:
     assert (row.status, row.result) == ("failed", "OSError: no \\x00 here")
 
 
-def test_the_first_refusal_is_told_and_the_session_goes_on(session: Connection) -> None:
+def test_first_pipeline_error_is_raised(session: Connection) -> None:
     with pytest.raises(psycopg.errors.DivisionByZero):
         send_all(session, "SELECT 1", "SELECT 1 / 0", "SELECT nothing FROM nowhere")
     assert rests(session)
     assert ask(session, "SELECT 2") == [(2,)]
 
 
-def test_what_nobody_read_is_put_away(session: Connection) -> None:
+def test_unread_answers_are_discarded(session: Connection) -> None:
     with pytest.raises(ValueError, match="mine"):
         send_all(session, "SELECT 1", "SELECT 1 / 0", then=ValueError("mine"))
     assert rests(session)
@@ -137,7 +137,7 @@ def prepared(connection: Connection) -> int:
     return int(row[0])
 
 
-def test_what_is_used_often_is_prepared_once(session: Connection) -> None:
+def test_frequent_statement_is_prepared_once(session: Connection) -> None:
     for n in range(20):
         assert ask(session, "SELECT ?::bigint + 1", n if n % 2 else None) == [
             (n + 1 if n % 2 else None,)
@@ -145,14 +145,14 @@ def test_what_is_used_often_is_prepared_once(session: Connection) -> None:
     assert prepared(session) == 1
 
 
-def test_who_prepares_nothing_prepares_nothing(place: Place) -> None:
+def test_disabled_preparation_prepares_no_statement(place: Place) -> None:
     with connect(place.url, prepare=False) as session:
         for n in range(20):
             assert ask(session, "SELECT ?::bigint", n) == [(n,)]
         assert prepared(session) == 0
 
 
-def test_a_name_that_was_not_taken_is_not_used(session: Connection) -> None:
+def test_failed_preparation_is_repeated(session: Connection) -> None:
     """It was sent after something that failed, so that the server never saw it."""
     threshold = session.prepare_threshold
     assert threshold is not None
@@ -165,7 +165,9 @@ def test_a_name_that_was_not_taken_is_not_used(session: Connection) -> None:
     assert prepared(session) == 1
 
 
-def test_only_so_many_are_prepared(session: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_prepared_statements_is_limited(
+    session: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connections, "_MAX_PREPARED", 3)
     monkeypatch.setattr(connections, "_MAX_COUNTED", 5)
     for _ in range(10):

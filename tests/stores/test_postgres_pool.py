@@ -29,7 +29,7 @@ def with_setting(place: Place, setting: str) -> str:
     return f"{place.url}{mark}options=-c{setting.replace('=', '%3D')}"
 
 
-def test_where_the_server_has_no_more_connections_one_that_is_given_back_will_do(
+def test_full_server_waits_for_a_returned_connection(
     open_pg: PgOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_pg(size=2)
@@ -47,7 +47,7 @@ def test_where_the_server_has_no_more_connections_one_that_is_given_back_will_do
         assert waiting.result(20) == []
 
 
-def test_a_change_that_the_server_cuts_short_is_made_again(open_pg: PgOpener, place: Place) -> None:
+def test_write_cut_by_statement_timeout_is_retried(open_pg: PgOpener, place: Place) -> None:
     """Many services set ``statement_timeout``; what has run must be recorded all the same."""
     open_pg()  # making the tables may take longer
     url = with_setting(place, "statement_timeout=100")
@@ -63,7 +63,7 @@ def test_a_change_that_the_server_cuts_short_is_made_again(open_pg: PgOpener, pl
     world.check()
 
 
-def test_who_may_only_read_is_asked_again_now_and_then(
+def test_read_only_session_is_retried_slowly(
     open_pg: PgOpener, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may pass, as when a disk was full or a standby takes over; till then nothing spins."""
@@ -83,9 +83,7 @@ def test_who_may_only_read_is_asked_again_now_and_then(
     assert 2 <= len(tried) < 20
 
 
-def test_connections_that_rest_are_let_go(
-    open_pg: PgOpener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_connections_are_closed(open_pg: PgOpener, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a rush each process would keep as many as it ever had, and others get none."""
     store = open_pg(size=5)
     end = time.monotonic() + 20
@@ -103,7 +101,7 @@ def test_connections_that_rest_are_let_go(
     assert len(store._pool._idle) == 1
 
 
-def test_a_machine_that_says_nothing_is_not_waited_for_unless_the_address_says_so(
+def test_connection_timeouts_yield_to_the_address(
     open_pg: PgOpener, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a primary whose power is cut is waited for, while its standby is up."""
@@ -138,7 +136,7 @@ def test_connections_are_lent_in_the_order_of_asking(open_pg: PgOpener) -> None:
     assert order == ["waited 0", "waited 1", "waited 2", "came last"]
 
 
-def test_who_gives_up_waiting_keeps_no_connection(open_pg: PgOpener) -> None:
+def test_abandoned_wait_keeps_no_connection(open_pg: PgOpener) -> None:
     store = open_pg(size=1, patience=0.2)
     with (
         store._pool.connection(time.monotonic() + 30),

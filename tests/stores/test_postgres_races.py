@@ -46,7 +46,7 @@ def listen(condition: Callable[[], bool], heard: threading.Event) -> None:
 # -- two stores
 
 
-def test_two_stores_race_and_one_wins_each(open_pg: PgOpener) -> None:
+def test_racing_stores_decide_each_call_once(open_pg: PgOpener) -> None:
     worlds = [a_world(open_pg()) for _ in range(2)]
     calls = [worlds[0].ask(run=f"r{n}", thread=f"t{n}") for n in range(8)]
     wins: list[tuple[str, int]] = []
@@ -68,7 +68,7 @@ def test_two_stores_race_and_one_wins_each(open_pg: PgOpener) -> None:
     worlds[0].check()
 
 
-def test_a_worker_leaves_out_what_another_is_taking(open_pg: PgOpener, place: Place) -> None:
+def test_ready_skips_rows_locked_by_others(open_pg: PgOpener, place: Place) -> None:
     world = a_world(open_pg())
     for n in range(2):
         world.decide(world.ask(run=f"r{n}", thread=f"t{n}"))
@@ -121,7 +121,7 @@ def test_no_event_is_skipped_by_a_reader(open_pg: PgOpener) -> None:
 
 
 @pytest.mark.parametrize("deaf", [False, True])
-def test_a_decision_elsewhere_is_news_here(
+def test_decision_in_another_store_notifies_listeners(
     open_pg: PgOpener, monkeypatch: pytest.MonkeyPatch, deaf: bool
 ) -> None:
     """With NOTIFY at once; without it, as behind a pooler, by looking."""
@@ -142,7 +142,7 @@ def test_a_decision_elsewhere_is_news_here(
         subscription.cancel()
 
 
-def test_news_come_again_after_the_connection_was_lost(open_pg: PgOpener, place: Place) -> None:
+def test_notifications_resume_after_a_lost_connection(open_pg: PgOpener, place: Place) -> None:
     here, there = a_world(open_pg()), a_world(open_pg())
     heard = threading.Event()
     subscription = here.store.subscribe(None, heard.set)
@@ -227,7 +227,7 @@ def test_a_commit_without_an_answer_is_read_back(
     world.check()
 
 
-def test_a_transaction_that_hangs_is_ended_before_it_is_done_again(
+def test_hanging_transaction_is_ended_before_a_retry(
     open_pg: PgOpener, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its session may sit somewhere with the COMMIT still to come."""
@@ -243,7 +243,9 @@ def test_a_transaction_that_hangs_is_ended_before_it_is_done_again(
             hanging.execute("SELECT 1")
 
 
-def test_who_cannot_ask_says_so(open_pg: PgOpener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_commit_outcome_is_reported(
+    open_pg: PgOpener, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = open_pg(patience=0.3)
     world = a_world(store)
 
@@ -263,7 +265,7 @@ def test_who_cannot_ask_says_so(open_pg: PgOpener, monkeypatch: pytest.MonkeyPat
 # -- the rest
 
 
-def test_statements_that_a_pooler_forgot_are_prepared_no_more(open_pg: PgOpener) -> None:
+def test_lost_prepared_statements_disable_preparation(open_pg: PgOpener) -> None:
     store = open_pg(size=1)
     world = a_world(store)
     for _ in range(12):
@@ -290,7 +292,7 @@ def test_more_threads_than_connections_take_turns(open_pg: PgOpener) -> None:
     assert len(world.store._pool._idle) <= 2  # type: ignore[attr-defined]
 
 
-def test_a_forked_child_has_connections_of_its_own(open_pg: PgOpener) -> None:
+def test_forked_child_opens_new_connections(open_pg: PgOpener) -> None:
     world = a_world(open_pg())
     world.ask("before")
     pid = os.fork()
@@ -308,7 +310,7 @@ def test_a_forked_child_has_connections_of_its_own(open_pg: PgOpener) -> None:
     world.check()
 
 
-def test_a_forked_child_hears_of_others_though_its_parent_listened(open_pg: PgOpener) -> None:
+def test_forked_child_receives_notifications(open_pg: PgOpener) -> None:
     world = a_world(open_pg())
     world.ask("before")
     listening = world.store.subscribe("t", lambda: None)
@@ -331,7 +333,7 @@ def test_a_forked_child_hears_of_others_though_its_parent_listened(open_pg: PgOp
     os.close(tell)
 
 
-def test_two_runs_at_once_on_one_thread_are_a_conflict(open_pg: PgOpener) -> None:
+def test_second_live_run_conflicts_across_stores(open_pg: PgOpener) -> None:
     one, two = a_world(open_pg()), a_world(open_pg())
     one.ask()
     with pytest.raises(Conflict, match="live run"):

@@ -22,7 +22,7 @@ from sayso_testing.world import World
 
 
 @pytest.mark.parametrize("name", ["?", "$1", "%s", 'a"b; --', "a\\b\\1", "Ünï", "a.b"])
-def test_a_store_with_that_name_is_found_again(place: Place, keys: Keyring, name: str) -> None:
+def test_quoted_schema_name_is_found_again(place: Place, keys: Keyring, name: str) -> None:
     schema = f"{place.schema} {name}"
     try:
         for seen in (0, 1):
@@ -38,7 +38,7 @@ def test_a_store_with_that_name_is_found_again(place: Place, keys: Keyring, name
 
 
 @pytest.mark.parametrize("name", ["a" * 64, "é" * 32])
-def test_a_name_that_would_be_cut_is_refused(place: Place, keys: Keyring, name: str) -> None:
+def test_overlong_schema_name_is_refused(place: Place, keys: Keyring, name: str) -> None:
     """Cut, it may be the name of somebody else's store."""
     with pytest.raises(StoreError, match="is too long"):
         PostgresStore(place.url, schema=name, keys=keys)
@@ -63,9 +63,7 @@ def acts(world: World, call: Call) -> list[Callable[[], object]]:
 
 
 @pytest.mark.parametrize("connections", ["old", "new"])
-def test_a_schema_that_was_dropped_is_told_at_once(
-    place: Place, open_pg: PgOpener, connections: str
-) -> None:
+def test_dropped_schema_fails_at_once(place: Place, open_pg: PgOpener, connections: str) -> None:
     world = World(open_pg(), None)  # type: ignore[arg-type]
     call = world.ask()
     drop(place)
@@ -80,7 +78,7 @@ def test_a_schema_that_was_dropped_is_told_at_once(
 
 
 @pytest.mark.parametrize("connections", ["old", "new"])
-def test_a_store_that_was_dropped_and_made_anew_is_another_one(
+def test_recreated_store_is_another_store(
     place: Place, open_pg: PgOpener, connections: str
 ) -> None:
     world = World(open_pg(), None)  # type: ignore[arg-type]
@@ -99,7 +97,7 @@ def test_a_store_that_was_dropped_and_made_anew_is_another_one(
     assert other.seals() == []
 
 
-def test_nothing_starts_in_a_store_that_was_made_anew(place: Place, open_pg: PgOpener) -> None:
+def test_recreated_store_starts_no_call(place: Place, open_pg: PgOpener) -> None:
     ran: list[str] = []
 
     def work(gate: Gate) -> None:
@@ -116,9 +114,7 @@ def test_nothing_starts_in_a_store_that_was_made_anew(place: Place, open_pg: PgO
     assert ran == ["it"]
 
 
-def test_a_store_that_was_put_back_in_its_place_waits_for_a_recovery(
-    place: Place, open_pg: PgOpener
-) -> None:
+def test_replaced_tables_need_recovery(place: Place, open_pg: PgOpener) -> None:
     """As ``pg_restore --clean`` does: the same store, in other tables."""
     world = World(open_pg(), None)  # type: ignore[arg-type]
     world.decide(call := world.ask())
@@ -147,9 +143,7 @@ def test_a_store_that_was_put_back_in_its_place_waits_for_a_recovery(
         "UPDATE meta SET value = 'x' WHERE key = 'incarnation'",
     ],
 )
-def test_a_live_store_looks_at_its_incarnation_in_every_change(
-    place: Place, open_pg: PgOpener, damage: str
-) -> None:
+def test_every_write_checks_the_incarnation(place: Place, open_pg: PgOpener, damage: str) -> None:
     world = World(open_pg(), None)  # type: ignore[arg-type]
     call = world.ask()
     place.sql(damage)
@@ -159,7 +153,7 @@ def test_a_live_store_looks_at_its_incarnation_in_every_change(
     assert place.sql("SELECT type FROM event") == [("asked",)]
 
 
-def test_my_transaction_is_refused_in_a_store_that_was_made_anew(
+def test_joined_transaction_in_a_recreated_store_is_refused(
     place: Place, open_pg: PgOpener
 ) -> None:
     store = open_pg()
@@ -175,7 +169,7 @@ def test_my_transaction_is_refused_in_a_store_that_was_made_anew(
 
 
 @pytest.mark.parametrize("key", ["version", "incarnation", "key"])
-def test_a_lost_meta_row_is_told_by_its_name(place: Place, open_pg: PgOpener, key: str) -> None:
+def test_missing_meta_row_is_named(place: Place, open_pg: PgOpener, key: str) -> None:
     open_pg().close()
     place.sql(f"DELETE FROM meta WHERE key = '{key}'")
     with pytest.raises(StoreError, match=f"damaged.*{key}"):
@@ -183,9 +177,7 @@ def test_a_lost_meta_row_is_told_by_its_name(place: Place, open_pg: PgOpener, ke
 
 
 @pytest.mark.parametrize("version", ["one", "1.5", "-1", "0", ""])
-def test_a_version_that_is_no_number_is_damage(
-    place: Place, open_pg: PgOpener, version: str
-) -> None:
+def test_malformed_version_is_damage(place: Place, open_pg: PgOpener, version: str) -> None:
     open_pg().close()
     place.sql(f"UPDATE meta SET value = '{version}' WHERE key = 'version'")
     with pytest.raises(StoreError, match=r"damaged.*version"):
@@ -200,14 +192,14 @@ def test_a_version_that_is_no_number_is_damage(
         "ALTER TABLE run DROP COLUMN snapshot",
     ],
 )
-def test_tables_of_another_shape_are_refused(place: Place, open_pg: PgOpener, change: str) -> None:
+def test_changed_tables_are_refused(place: Place, open_pg: PgOpener, change: str) -> None:
     open_pg().close()
     place.sql(change)
     with pytest.raises(StoreError, match=r"damaged.*development version"):
         open_pg()
 
 
-def test_a_table_that_was_changed_under_a_process_is_told(place: Place, open_pg: PgOpener) -> None:
+def test_table_changed_while_open_is_reported(place: Place, open_pg: PgOpener) -> None:
     world = World(open_pg(), None)  # type: ignore[arg-type]
     world.ask()
     place.sql("ALTER TABLE call RENAME COLUMN args TO arguments")
@@ -217,7 +209,7 @@ def test_a_table_that_was_changed_under_a_process_is_told(place: Place, open_pg:
         world.store.calls_of("r")
 
 
-def test_another_search_path_changes_nothing(place: Place, keys: Keyring) -> None:
+def test_search_path_of_the_role_is_ignored(place: Place, keys: Keyring) -> None:
     """Neither a role's own, nor tables and functions of the same names that it leads to."""
     decoy = f"decoy_{secrets.token_hex(4)}"
     path = quote(f"-csearch_path={decoy},public,pg_catalog")
@@ -248,9 +240,7 @@ def database(place: Place) -> Iterator[str]:
     place.sql(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
 
-def test_a_database_that_was_dropped_and_made_anew_is_told(
-    place: Place, database: str, keys: Keyring
-) -> None:
+def test_recreated_database_is_reported(place: Place, database: str, keys: Keyring) -> None:
     name, url = database, urlsplit(place.url)._replace(path=f"/{database}").geturl()
     with closing(PostgresStore(url, keys=keys, patience=5.0)) as store:
         world = World(store, None)  # type: ignore[arg-type]

@@ -152,7 +152,7 @@ HARMLESS = [
 
 
 @pytest.mark.parametrize(("name", "value"), HARMLESS)
-def test_default_of_role_changes_nothing(
+def test_role_defaults_are_harmless(
     role: Role, open_as: Callable[..., PostgresStore], name: str, value: str
 ) -> None:
     known = role.sql(f"SELECT 1 FROM pg_settings WHERE name ILIKE '{name}'")
@@ -162,7 +162,7 @@ def test_default_of_role_changes_nothing(
     live(open_as(role))
 
 
-def test_default_of_database_changes_nothing(
+def test_database_defaults_are_harmless(
     place: Place, open_as: Callable[..., PostgresStore]
 ) -> None:
     database = f"settings_{secrets.token_hex(4)}"
@@ -181,7 +181,7 @@ def test_default_of_database_changes_nothing(
 
 
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
-def test_isolation_of_role_confuses_nobody(
+def test_isolation_of_the_role_is_ignored(
     role: Role, open_as: Callable[..., PostgresStore], level: str
 ) -> None:
     """A snapshot from before the lock would show rows that look as if they had been changed."""
@@ -223,9 +223,7 @@ def test_short_timeout_waits_for_lock(
     thread.join()
 
 
-def test_session_that_was_idle_is_replaced(
-    role: Role, open_as: Callable[..., PostgresStore]
-) -> None:
+def test_timed_out_session_is_replaced(role: Role, open_as: Callable[..., PostgresStore]) -> None:
     role.set("idle_session_timeout", "200ms")
     world = a_world(open_as(role))
     call = world.ask()
@@ -505,7 +503,7 @@ class TestPooler:
 
     pytestmark = NEEDED
 
-    def test_leaked_setting_changes_nothing(
+    def test_leaked_session_setting_is_harmless(
         self, bouncer: PgBouncer, keys: Keyring, leak: str
     ) -> None:
         clients = [psycopg.connect(bouncer.url, autocommit=True) for _ in range(3)]

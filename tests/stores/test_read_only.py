@@ -70,7 +70,7 @@ def test_call_of_dead_process_is_in_doubt(both: tuple[World, Store]) -> None:
     assert stored.status == "running"
 
 
-def test_pages_of_overdue_requests_are_whole(both: tuple[World, Store]) -> None:
+def test_pages_include_overdue_requests(both: tuple[World, Store]) -> None:
     world, reader = both
     ids = [
         world.ask(run=f"r{n}", thread=f"t{n}", expires_in=1 if n % 2 else None).id for n in range(7)

@@ -142,7 +142,7 @@ WRITES = ["ask", "decide", "record", "cursor", "seal", "prune", "pay"]
 
 
 @pytest.mark.parametrize("first", ["ask", "cursor", "seal", "pay"])
-def test_old_build_writes_nothing_after_upgrade(home: Home, pretend: None, first: str) -> None:
+def test_old_build_cannot_write_after_upgrade(home: Home, pretend: None, first: str) -> None:
     with old_build(home) as build:
         upgrade(home, QUIET)
         with closing(home.open()) as store:

@@ -38,7 +38,7 @@ def descriptors() -> set[str]:
 # -- opening
 
 
-def test_what_a_url_opens(
+def test_url_names_the_sqlite_file(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -58,7 +58,7 @@ def test_what_a_url_opens(
     "url",
     ["sqlite://", "sqlite:///", "sqlite://sayso.db", "sqlite:///:memory:", "mysql://x", "x"],
 )
-def test_what_no_url_opens(url: str) -> None:
+def test_malformed_url_is_refused(url: str) -> None:
     with pytest.raises(StoreError, match="sqlite:///"):
         open_store(url)
 
@@ -87,15 +87,13 @@ def test_files_of_the_store_are_private(world: World, path: Path) -> None:
         assert mode & 0o077 == 0, name
 
 
-def test_it_is_durable(world: World) -> None:
+def test_sqlite_commits_are_durable(world: World) -> None:
     writer = world.store._writer  # type: ignore[attr-defined]
     assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert writer.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
-def test_it_has_a_name_of_its_own_that_stays(
-    world: World, open_again: Opener, tmp_path: Path
-) -> None:
+def test_incarnation_survives_reopening(world: World, open_again: Opener, tmp_path: Path) -> None:
     name = world.store.incarnation
     world.reopen()
     assert world.store.incarnation == name
@@ -117,7 +115,7 @@ def test_a_broken_file_is_refused(path: Path, open_again: Opener, content: bytes
     assert path.read_bytes() == content
 
 
-def test_a_file_that_broke_later_says_so(world: World, path: Path, open_again: Opener) -> None:
+def test_later_corruption_is_reported(world: World, path: Path, open_again: Opener) -> None:
     for _ in range(50):
         world.ask(args={"blob": "x" * 500})
     world.store.close()
@@ -144,7 +142,7 @@ def test_a_file_that_broke_later_says_so(world: World, path: Path, open_again: O
         "CREATE TABLE meta (something INTEGER)",
     ],
 )
-def test_a_database_of_somebody_else_is_refused_and_left_alone(
+def test_foreign_database_is_refused_unchanged(
     path: Path, open_again: Opener, statement: str
 ) -> None:
     connection = sqlite3.connect(path)
@@ -171,7 +169,7 @@ def test_a_network_file_system_is_refused(
     assert not path.exists()
 
 
-def test_a_network_file_system_is_known_by_its_mount(
+def test_network_file_system_is_found_by_its_mount(
     tmp_path: Path, open_again: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "far away").mkdir()
@@ -192,7 +190,7 @@ def test_a_network_file_system_is_known_by_its_mount(
     open_again(tmp_path / "far away too.db")
 
 
-def test_a_store_that_is_refused_holds_on_to_nothing(path: Path, open_again: Opener) -> None:
+def test_refused_store_leaks_no_descriptor(path: Path, open_again: Opener) -> None:
     path.write_text("not a database")
     before = descriptors()
     for _ in range(5):
@@ -264,7 +262,7 @@ def test_a_store_of_a_newer_version_is_refused(
     assert version(path) == was + 1
 
 
-def test_a_migration_that_fails_changes_nothing(
+def test_failed_migration_changes_nothing(
     world: World, path: Path, open_again: Opener, newer: Callable[[str], None]
 ) -> None:
     world.ask()
@@ -281,14 +279,14 @@ def test_a_migration_that_fails_changes_nothing(
     assert world.everything() == before
 
 
-def test_another_key_is_refused(world: World, open_again: Opener, keys: Keyring) -> None:
+def test_wrong_key_is_refused(world: World, open_again: Opener, keys: Keyring) -> None:
     world.ask()
     world.store.close()
     with pytest.raises(StoreError, match=f"key {keys.primary_id}.*SAYSO_KEY"):
         open_again(keys=Keyring.parse(new_key()))
 
 
-def test_a_new_key_in_front_of_the_old_one_goes_on(open_again: Opener, clock: FakeClock) -> None:
+def test_new_key_in_front_keeps_the_store_valid(open_again: Opener, clock: FakeClock) -> None:
     old, new = new_key(), new_key()
     world = World(open_again(keys=Keyring.parse(old)), clock)
     world.ask()
@@ -300,7 +298,7 @@ def test_a_new_key_in_front_of_the_old_one_goes_on(open_again: Opener, clock: Fa
     world.check()
 
 
-def test_the_key_stands_beside_the_file(path: Path, clock: FakeClock) -> None:
+def test_key_file_is_created_next_to_the_store(path: Path, clock: FakeClock) -> None:
     for _ in range(2):
         store = SqliteStore(path, clock=clock)
         assert stat.S_IMODE(os.stat(f"{path}.key").st_mode) == 0o600
@@ -308,7 +306,7 @@ def test_the_key_stands_beside_the_file(path: Path, clock: FakeClock) -> None:
         store.close()
 
 
-def test_a_folder_is_no_store_and_nothing_is_put_beside_it(tmp_path: Path) -> None:
+def test_folder_url_is_refused_without_files(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     with pytest.raises(StoreError, match=r"names a folder: write sqlite:///.*data/sayso\.db"):
@@ -316,14 +314,14 @@ def test_a_folder_is_no_store_and_nothing_is_put_beside_it(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_parameters_are_refused_instead_of_becoming_part_of_the_name(tmp_path: Path) -> None:
+def test_sqlite_url_parameters_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="takes none: leave out what follows"):
         open_store(f"sqlite:///{tmp_path}/sayso.db?mode=ro")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("content", ["an app's", "no"])
-def test_a_file_that_is_something_else_is_told_as_that(tmp_path: Path, content: str) -> None:
+def test_foreign_file_is_refused_without_a_key_error(tmp_path: Path, content: str) -> None:
     """Not that its key is missing; and nothing is put beside it."""
     file = tmp_path / "app.db"
     if content == "no":

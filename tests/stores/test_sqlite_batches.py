@@ -80,7 +80,7 @@ def count_commits(world: World) -> list[str]:
     return seen
 
 
-def test_who_queues_together_commits_together(world: World) -> None:
+def test_queued_operations_share_a_commit(world: World) -> None:
     commits = count_commits(world)
     outcomes = in_one_batch(world, [lambda: world.ask() for _ in range(10)])
     assert len({call.id for call in outcomes}) == 10  # type: ignore[attr-defined]
@@ -89,7 +89,7 @@ def test_who_queues_together_commits_together(world: World) -> None:
     world.check()
 
 
-def test_a_lone_caller_commits_alone(world: World) -> None:
+def test_single_callers_commit_separately(world: World) -> None:
     commits = count_commits(world)
     for _ in range(3):
         world.ask()
@@ -114,7 +114,7 @@ def test_many_threads_need_fewer_commits_than_operations(world: World) -> None:
         assert len(world.store.messages(f"t{index}")) == each
 
 
-def test_a_refused_operation_does_not_hurt_its_neighbours(world: World) -> None:
+def test_refused_operation_does_not_affect_its_batch(world: World) -> None:
     world.ask(id="req_taken", run="r0", thread="t0")
 
     def odd(value: Any) -> object:
@@ -140,7 +140,7 @@ def test_a_refused_operation_does_not_hurt_its_neighbours(world: World) -> None:
     world.check()
 
 
-def test_unstorable_value_fails_its_caller_only(world: World) -> None:
+def test_unstorable_value_fails_only_its_caller(world: World) -> None:
     """The database refuses it in a way that ends the transaction of the whole batch."""
     store = sqlite_of(world)
     assert store._writer is not None
@@ -184,7 +184,7 @@ def test_full_disk_is_reported_to_each(world: World) -> None:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_failed_batch_loses_and_repeats_nothing(
+def test_failed_batch_neither_loses_nor_repeats(
     world: World, when: str, error: type[BaseException]
 ) -> None:
     world.propose()
@@ -345,7 +345,7 @@ print("\\n".join(done))
 """
 
 
-def test_real_interrupts_lose_nothing_and_repeat_nothing(path: Path) -> None:
+def test_real_interrupts_neither_lose_nor_repeat(path: Path) -> None:
     """Ctrl-C again and again, in the middle of whatever the main thread does."""
     command = [sys.executable, "-c", STORM, str(path), "1.0"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -366,7 +366,7 @@ def test_real_interrupts_lose_nothing_and_repeat_nothing(path: Path) -> None:
     store.close()
 
 
-def test_a_refused_start_does_not_keep_others_from_writing(
+def test_refused_start_does_not_block_other_writers(
     world: World, open_again: Callable[..., SqliteStore]
 ) -> None:
     """The error is kept, and with it all that the transaction has read."""

@@ -103,7 +103,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_store_whose_file_is_gone_says_so_and_writes_nothing(
+def test_missing_file_refuses_every_use(
     world: World,
     path: Path,
     tmp_path_factory: pytest.TempPathFactory,
@@ -140,7 +140,7 @@ def test_a_store_whose_file_is_gone_says_so_and_writes_nothing(
     world.check()
 
 
-def test_nothing_starts_when_the_file_is_gone(path: Path) -> None:
+def test_missing_file_starts_no_call(path: Path) -> None:
     gate, inbox = Gate(f"sqlite:///{path}", wait=0), Inbox(f"sqlite:///{path}")
     ran: list[str] = []
 
@@ -168,9 +168,7 @@ def test_nothing_starts_when_the_file_is_gone(path: Path) -> None:
     inbox.store.close()
 
 
-def test_a_commit_into_a_file_that_was_just_deleted_is_not_acknowledged(
-    path: Path, keys: Keyring
-) -> None:
+def test_commit_into_a_deleted_file_is_not_acknowledged(path: Path, keys: Keyring) -> None:
     """Between the look at the file and the commit it can still be deleted."""
     deleting: list[bool] = []
 
@@ -189,7 +187,7 @@ def test_a_commit_into_a_file_that_was_just_deleted_is_not_acknowledged(
         store.close()
 
 
-def test_a_caller_that_waits_hears_that_the_file_is_gone(path: Path) -> None:
+def test_waiting_caller_learns_of_a_deleted_file(path: Path) -> None:
     gate = Gate(f"sqlite:///{path}", wait=30)
     errors: list[BaseException] = []
 
@@ -211,7 +209,7 @@ def test_a_caller_that_waits_hears_that_the_file_is_gone(path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["-wal", "-shm"])
-def test_a_log_that_was_removed_is_noticed(
+def test_removed_log_is_noticed(
     world: World, path: Path, ending: str, settle: Callable[[SqliteStore], None]
 ) -> None:
     call = world.ask()
@@ -224,9 +222,7 @@ def test_a_log_that_was_removed_is_noticed(
     assert path.stat().st_size == size
 
 
-def test_a_removed_log_loses_nothing_that_the_next_process_does_not_know_of(
-    world: World, path: Path, open_again: Opener
-) -> None:
+def test_loss_of_a_removed_log_is_known(world: World, path: Path, open_again: Opener) -> None:
     world.ask()
     beside(path, "-wal").unlink()
     world.store.close()
@@ -235,7 +231,7 @@ def test_a_removed_log_loses_nothing_that_the_next_process_does_not_know_of(
 
 
 @pytest.mark.parametrize("size", ["none", "empty"])
-def test_a_log_without_its_file_is_not_played_into_a_new_one(
+def test_orphaned_log_is_not_replayed(
     world: World, path: Path, open_again: Opener, size: str
 ) -> None:
     world.ask()
@@ -249,9 +245,7 @@ def test_a_log_without_its_file_is_not_played_into_a_new_one(
     assert beside(path, "-wal").read_bytes() == log
 
 
-def test_a_copy_that_was_put_back_through_sqlite_is_noticed(
-    world: World, path: Path, tmp_path: Path
-) -> None:
+def test_copy_restored_by_sqlite_is_noticed(world: World, path: Path, tmp_path: Path) -> None:
     """The file is the same one, and its content is older: ``.restore`` of the sqlite3 program."""
     world.decide(call := world.ask())
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(tmp_path / "c")) as copy:
@@ -268,7 +262,7 @@ def test_a_copy_that_was_put_back_through_sqlite_is_noticed(
     assert world.store.restored()
 
 
-def test_another_store_that_was_copied_into_the_file_is_noticed(
+def test_foreign_store_copied_into_the_file_is_noticed(
     world: World, path: Path, tmp_path: Path
 ) -> None:
     world.ask()
@@ -286,9 +280,7 @@ def test_another_store_that_was_copied_into_the_file_is_noticed(
     other.store.close()
 
 
-def test_a_meta_row_that_is_lost_while_the_store_is_open_is_noticed(
-    world: World, path: Path
-) -> None:
+def test_meta_row_lost_while_open_is_noticed(world: World, path: Path) -> None:
     call = world.ask()
     execute(path, "DELETE FROM meta WHERE key = 'incarnation'")
     for _ in range(2):
@@ -333,7 +325,7 @@ def test_a_linked_folder_is_the_folder(path: Path, open_again: Opener) -> None:
         assert not is_free(two)
 
 
-def test_a_link_that_was_led_elsewhere_is_noticed(
+def test_retargeted_link_is_noticed(
     linked: Path,
     path: Path,
     tmp_path: Path,
@@ -374,7 +366,7 @@ def test_a_file_with_two_names_is_refused(world: World, path: Path, open_again: 
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
-def test_a_lock_file_that_was_removed_still_keeps_processes_apart(
+def test_removed_lock_file_still_excludes_processes(
     open_again: Opener,
     path: Path,
     clock: FakeClock,
@@ -395,9 +387,7 @@ def test_a_lock_file_that_was_removed_still_keeps_processes_apart(
     World(two, clock).ask(run="r2", thread="t2", id="req_2")
 
 
-def test_a_process_that_waits_for_a_removed_lock_takes_the_new_one(
-    open_again: Opener, path: Path
-) -> None:
+def test_waiting_process_takes_the_new_lock_file(open_again: Opener, path: Path) -> None:
     one, two = open_again(), open_again()
     entered, over = threading.Event(), threading.Event()
 
@@ -419,7 +409,7 @@ def test_a_process_that_waits_for_a_removed_lock_takes_the_new_one(
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
-def test_a_mark_that_was_removed_is_made_again(
+def test_removed_mark_is_written_again(
     world: World, path: Path, open_again: Opener, how: str
 ) -> None:
     world.ask()
@@ -432,7 +422,7 @@ def test_a_mark_that_was_removed_is_made_again(
     assert stat.S_IMODE(mark.stat().st_mode) & 0o077 == 0 or how == "replaced"
 
 
-def test_a_folder_that_became_read_only_stops_nobody(open_again: Opener) -> None:
+def test_read_only_folder_allows_an_open_store(open_again: Opener) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with ordinary_user():
@@ -453,7 +443,7 @@ def test_a_folder_that_became_read_only_stops_nobody(open_again: Opener) -> None
 
 @pytest.mark.parametrize("key", ["version", "incarnation", "key"])
 @pytest.mark.parametrize("damage", ["DELETE FROM meta", "UPDATE meta SET value = ''"])
-def test_a_lost_or_empty_meta_row_is_told_by_its_name(
+def test_damaged_meta_row_is_named(
     world: World, path: Path, open_again: Opener, key: str, damage: str
 ) -> None:
     world.ask()
@@ -465,7 +455,7 @@ def test_a_lost_or_empty_meta_row_is_told_by_its_name(
 
 
 @pytest.mark.parametrize("version", ["one", "1.5", "-1", "0", "0x1", " "])
-def test_a_version_that_is_no_number_is_damage(
+def test_malformed_version_is_damage(
     world: World, path: Path, open_again: Opener, version: str
 ) -> None:
     world.store.close()
@@ -493,7 +483,7 @@ def test_a_store_of_a_newer_version_is_refused(
         "ALTER TABLE run DROP COLUMN snapshot",
     ],
 )
-def test_tables_of_another_shape_are_refused(
+def test_changed_tables_are_refused(
     world: World, path: Path, open_again: Opener, change: str
 ) -> None:
     """As in a store that a development version has made."""
@@ -506,7 +496,7 @@ def test_tables_of_another_shape_are_refused(
     assert path.read_bytes() == before
 
 
-def test_another_program_s_database_is_left_as_it_is(
+def test_database_of_another_program_is_not_changed(
     world: World, path: Path, open_again: Opener
 ) -> None:
     """Also where a store was before, and its mark still is."""
@@ -522,7 +512,7 @@ def test_another_program_s_database_is_left_as_it_is(
 # -- made by many at once
 
 
-def test_processes_that_make_a_store_at_once_have_one_store(tmp_path: Path) -> None:
+def test_concurrent_processes_create_one_store(tmp_path: Path) -> None:
     for attempt in range(5):
         path = tmp_path / str(attempt) / "store.db"
         start, go = os.pipe()
@@ -563,7 +553,7 @@ def _maker(path: Path, start: int, go: int, writer: int) -> int:
 # -- a system without locks of files
 
 
-def test_due_runs_are_offered_where_files_cannot_be_locked(
+def test_due_runs_are_reserved_without_file_locks(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "fcntl", None)

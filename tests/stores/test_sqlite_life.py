@@ -30,7 +30,7 @@ def descriptors() -> set[str]:
 # -- a disk that does not do its part
 
 
-def test_what_may_not_be_written_is_refused(tmp_path: Path, open_again: Opener) -> None:
+def test_read_only_file_is_refused(tmp_path: Path, open_again: Opener) -> None:
     path = tmp_path / "store.db"
     open_again(path).close()
     for file in tmp_path.iterdir():
@@ -44,7 +44,7 @@ def test_what_may_not_be_written_is_refused(tmp_path: Path, open_again: Opener) 
     tmp_path.chmod(0o755)
 
 
-def test_a_disk_that_became_read_only_refuses_the_decision(world: World) -> None:
+def test_read_only_disk_refuses_the_decision(world: World) -> None:
     call = world.ask()
     before = world.everything()
     writer = world.store._writer  # type: ignore[attr-defined]
@@ -57,7 +57,7 @@ def test_a_disk_that_became_read_only_refuses_the_decision(world: World) -> None
     assert world.decide(call).status == "ready"
 
 
-def test_a_full_disk_refuses_and_forgets_nothing(world: World) -> None:
+def test_full_disk_refuses_without_loss(world: World) -> None:
     world.ask("known")
     before = world.everything()
     writer = world.store._writer  # type: ignore[attr-defined]
@@ -72,9 +72,7 @@ def test_a_full_disk_refuses_and_forgets_nothing(world: World) -> None:
     world.check()
 
 
-def test_a_mark_that_cannot_be_written_does_not_undo_the_commit(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unwritable_mark_keeps_the_commit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*args: object) -> int:
         raise OSError(28, "No space left on device")
 
@@ -87,7 +85,7 @@ def test_a_mark_that_cannot_be_written_does_not_undo_the_commit(
 # -- sealing by itself
 
 
-def test_it_seals_when_it_is_closed(world: World) -> None:
+def test_closing_seals_the_store(world: World) -> None:
     world.ask()
     world.reopen()
     assert len(all_seals(world.store)) == 1
@@ -98,7 +96,7 @@ def test_it_seals_when_it_is_closed(world: World) -> None:
 # -- letting go
 
 
-def test_a_closed_store_says_so(world: World, open_again: Opener) -> None:
+def test_closed_store_refuses_every_use(world: World, open_again: Opener) -> None:
     call = world.ask()
     store = world.store
     store.close()
@@ -127,7 +125,7 @@ def test_closing_lets_go_of_every_file_and_thread(
     assert descriptors() == before
 
 
-def test_one_watcher_is_enough(world: World) -> None:
+def test_subscriptions_share_one_watcher(world: World) -> None:
     for _ in range(50):
         world.store.subscribe("t", lambda: None).cancel()
         subscription = world.store.subscribe("t", lambda: None)
@@ -140,7 +138,7 @@ def _watchers() -> int:
     return sum(thread.name == "sayso-watch" for thread in threading.enumerate())
 
 
-def test_a_store_that_nobody_has_any_more_keeps_no_file_open(tmp_path: Path) -> None:
+def test_collected_store_closes_its_files(tmp_path: Path) -> None:
     """As where each request of a web server opens a gate, and none is closed."""
     for n in range(3):
         World(SqliteStore(tmp_path / "store.db"), None).ask(  # type: ignore[arg-type]
@@ -153,7 +151,7 @@ def test_a_store_that_nobody_has_any_more_keeps_no_file_open(tmp_path: Path) -> 
 # -- code that interrupts a commit of its own OS thread
 
 
-def test_a_finalizer_in_a_commit_is_refused_and_nothing_hangs(
+def test_finalizer_writing_in_a_commit_is_refused(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call, other = world.ask(), world.ask(run="r2", thread="t2", id="req_2")

@@ -75,7 +75,7 @@ def steps(store: SqliteStore, read: Callable[[], object]) -> int:
 
 @pytest.mark.parametrize("sort", ["oldest", "newest", "expiring"])
 @pytest.mark.parametrize("name", sorted(QUERIES))
-def test_a_page_costs_the_same_over_few_and_many(
+def test_page_cost_does_not_grow_with_the_store(
     filled: tuple[SqliteStore, SqliteStore], name: str, sort: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reads, "FEW_SEARCH_KEYS", 100)
@@ -87,7 +87,7 @@ def test_a_page_costs_the_same_over_few_and_many(
         assert many < 2 * few + 12_000, f"{status}: {few} steps became {many}"
 
 
-def test_what_is_due_is_found_among_few_runs_and_many(
+def test_cost_of_finding_due_runs_stays_constant(
     filled: tuple[SqliteStore, SqliteStore],
 ) -> None:
     """Every worker looks all the time, and an agent may have had a million runs."""
@@ -108,7 +108,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize(("few_search_keys", "many_calls"), [(0, 2000), (3, 10), (1000, 5)])
-def test_every_way_gives_the_same_page(
+def test_every_query_plan_gives_the_same_page(
     world: World, monkeypatch: pytest.MonkeyPatch, few_search_keys: int, many_calls: int
 ) -> None:
     memory = World(ReferenceStore(clock=world.clock), world.clock)

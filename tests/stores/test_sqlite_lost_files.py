@@ -55,7 +55,7 @@ def killed(path: Path) -> Path:
     return path
 
 
-def test_killed_store_knows_what_ran(killed: Path) -> None:
+def test_killed_store_keeps_recorded_calls(killed: Path) -> None:
     assert pay(killed).stdout.split() == ["recorded"]
 
 

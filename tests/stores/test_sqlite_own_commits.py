@@ -28,7 +28,7 @@ def said(words: str, thread: str = "t") -> Propose:
     return Propose(thread=thread, run=thread, agent="a", messages=(Message(thread, words),))
 
 
-def test_own_commits_are_told_apart() -> None:
+def test_own_commits_are_distinguished() -> None:
     own = OwnCommits()
     own.add(3, 5)
     own.add(9, 9)
@@ -44,7 +44,7 @@ def test_numbers_of_a_failed_commit_belong_to_others() -> None:
     assert own.others([(2, "ours"), (3, "theirs")]) == {"theirs"}
 
 
-def test_each_commit_is_told_once(store: SqliteStore, path: Path) -> None:
+def test_each_commit_notifies_once(store: SqliteStore, path: Path) -> None:
     heard = threading.Semaphore(0)
     subscription = store.subscribe("t", heard.release)
     other = SqliteStore(path, keys=KEYS)

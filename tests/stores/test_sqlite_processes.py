@@ -52,7 +52,7 @@ def went_well(pid: int) -> bool:
 # -- forks
 
 
-def test_a_forked_child_goes_on_with_the_store(world: World) -> None:
+def test_forked_child_uses_the_store(world: World) -> None:
     world.ask("before")
     world.store.calls_of("r")
 
@@ -87,9 +87,7 @@ def test_parent_and_children_write_at_once(world: World) -> None:
     world.check()
 
 
-def test_a_child_keeps_its_store_when_the_parent_closes_its_own(
-    world: World, open_again: Opener
-) -> None:
+def test_parents_close_keeps_the_childs_store(world: World, open_again: Opener) -> None:
     """The parent must not take itself for the last, and remove the log that the child writes."""
     world.ask("before")
     reader, writer = os.pipe()
@@ -116,7 +114,7 @@ def test_a_child_keeps_its_store_when_the_parent_closes_its_own(
         os.close(descriptor)
 
 
-def test_a_child_hears_its_own_news(world: World) -> None:
+def test_forked_child_hears_its_own_commits(world: World) -> None:
     world.propose()
     subscription = world.store.subscribe("t", lambda: None)
     time.sleep(0.02)
@@ -132,7 +130,7 @@ def test_a_child_hears_its_own_news(world: World) -> None:
     subscription.cancel()
 
 
-def test_a_closed_store_stays_closed_in_a_child(world: World) -> None:
+def test_closed_store_is_closed_in_a_child(world: World) -> None:
     world.store.close()
 
     def child() -> None:
@@ -175,7 +173,7 @@ def test_a_restored_copy_is_noticed(restored: World) -> None:
     assert restored.call("req_approved").status == "ready", "it ran, and this file does not know"
 
 
-def test_it_stays_noticed_whatever_happens_meanwhile(restored: World) -> None:
+def test_restore_stays_noticed_until_recovery(restored: World) -> None:
     for _ in range(3):
         for _ in range(10):
             restored.propose(restored.new())
@@ -196,14 +194,14 @@ def test_recovery_doubts_calls_that_may_have_run(restored: World) -> None:
     restored.check()
 
 
-def test_a_recovery_elsewhere_counts_here(restored: World, open_again: Opener) -> None:
+def test_recovery_applies_to_other_open_stores(restored: World, open_again: Opener) -> None:
     here = restored.store
     restored.store = open_again()
     recover(restored)
     assert not here.restored()
 
 
-def test_nothing_starts_until_it_was_recovered(path: Path) -> None:
+def test_restored_store_starts_no_call(path: Path) -> None:
     ran: list[str] = []
 
     def work(gate: Gate) -> None:
@@ -241,7 +239,7 @@ def test_a_copy_elsewhere_is_not_a_restore(
     assert not open_again(tmp_path / "elsewhere" / path.name).restored()
 
 
-def test_a_lost_or_broken_mark_only_says_less(world: World, path: Path, open_again: Opener) -> None:
+def test_damaged_mark_reports_no_restore(world: World, path: Path, open_again: Opener) -> None:
     mark = path.with_name(path.name + ".mark")
     for content in (None, b"", b"{", b"[1]", b'["x", "y"]', b"\xff" * 300):
         world.ask()
@@ -270,7 +268,7 @@ for line in sys.stdin:
 """
 
 
-def test_a_decision_in_another_process_is_news_here(path: Path) -> None:
+def test_decision_in_another_process_notifies_listeners(path: Path) -> None:
     """The strict figure is the benchmark's; on a busy machine a second has to do."""
     store = SqliteStore(path)
     world = World(store, None)  # type: ignore[arg-type]
@@ -295,7 +293,7 @@ def test_a_decision_in_another_process_is_news_here(path: Path) -> None:
     store.close()
 
 
-def test_other_threads_of_other_processes_are_no_news(path: Path, keys: Keyring) -> None:
+def test_subscription_ignores_other_threads(path: Path, keys: Keyring) -> None:
     store, other = (SqliteStore(path, keys=keys) for _ in range(2))
     world = World(other, FakeClock())
     world.propose(world.new(), run="r1", thread="t1")
@@ -331,7 +329,7 @@ print(won, told)
 """
 
 
-def test_processes_decide_the_same_requests_and_one_wins_each(path: Path) -> None:
+def test_racing_processes_decide_each_request_once(path: Path) -> None:
     store = SqliteStore(path)
     world = World(store, None)  # type: ignore[arg-type]
     calls = [world.ask(run=f"r{n}", thread=f"t{n}") for n in range(20)]
@@ -361,7 +359,7 @@ def test_processes_decide_the_same_requests_and_one_wins_each(path: Path) -> Non
     store.close()
 
 
-def test_two_stores_on_one_file_in_one_process(open_again: Opener, clock: FakeClock) -> None:
+def test_two_stores_share_one_file(open_again: Opener, clock: FakeClock) -> None:
     one, two = World(open_again(), clock), World(open_again(), clock)
     call = one.ask()
     two.runs = one.runs

@@ -27,7 +27,7 @@ def selects(world: World) -> list[str]:
     return seen
 
 
-def test_what_was_just_written_is_not_read_again(world: World) -> None:
+def test_written_rows_are_not_read_again(world: World) -> None:
     call = world.ask()
     read = selects(world)
     world.decide(call)
@@ -37,7 +37,7 @@ def test_what_was_just_written_is_not_read_again(world: World) -> None:
     world.check()
 
 
-def test_another_store_on_the_same_file_is_seen(
+def test_writes_of_another_store_are_seen(
     world: World, open_again: Callable[..., SqliteStore]
 ) -> None:
     call = world.ask()
@@ -53,7 +53,7 @@ def test_another_store_on_the_same_file_is_seen(
     world.check()
 
 
-def test_a_row_that_somebody_changed_is_seen(world: World, path: Path) -> None:
+def test_row_changed_by_sql_is_noticed(world: World, path: Path) -> None:
     call = world.ready()
     with closing(sqlite3.connect(path)) as other, other:
         other.execute("UPDATE call SET args = ? WHERE id = ?", ('{"to":"eve"}', call.id))
@@ -61,9 +61,7 @@ def test_a_row_that_somebody_changed_is_seen(world: World, path: Path) -> None:
         world.start(call)
 
 
-def test_reads_are_answered_from_what_was_just_written(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reads_use_the_written_rows(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     call = world.ask()
     monkeypatch.setattr(world.store, "_rows", lambda *_: pytest.fail("it read the database"))
     assert world.store.call(call.id) == world.store.call_by_key(call.run, call.key)
@@ -73,7 +71,7 @@ def test_reads_are_answered_from_what_was_just_written(
     assert run.asked == 1
 
 
-def test_reads_see_what_another_process_wrote(
+def test_reads_see_writes_of_another_process(
     world: World, open_again: Callable[..., SqliteStore]
 ) -> None:
     call = world.ask()
@@ -86,7 +84,7 @@ def test_reads_see_what_another_process_wrote(
     assert (run.asked, run.ready) == (0, 1)
 
 
-def test_a_commit_under_way_is_not_read(world: World) -> None:
+def test_reads_skip_an_unfinished_commit(world: World) -> None:
     call = world.ask()
     seen: list[str] = []
 
@@ -120,7 +118,7 @@ def test_reads_of_a_deleted_store_are_refused(world: World, path: Path) -> None:
         world.store.call(call.id)
 
 
-def test_what_was_undone_is_not_remembered(world: World) -> None:
+def test_rolled_back_rows_are_not_cached(world: World) -> None:
     call = world.ask()
     writer = world.store._writer  # type: ignore[attr-defined]
     seen: list[int] = []
@@ -153,14 +151,14 @@ def test_a_failed_commit_is_not_remembered(world: World) -> None:
     world.check()
 
 
-def test_a_thread_that_was_never_written_is_not_remembered(world: World) -> None:
+def test_unwritten_thread_is_not_cached(world: World) -> None:
     with pytest.raises(NotFound):
         world.transact(ReadRun(thread="t", run="r"))
     world.ask()
     world.check()
 
 
-def test_the_thread_of_the_store_itself_goes_on(world: World) -> None:
+def test_system_thread_continues_with_the_cache(world: World) -> None:
     note = Note(thread=SYSTEM_THREAD, type="refused", actor="ann")
     call = world.ask()
     world.transact(note)

@@ -13,7 +13,7 @@ from sayso.keys import Keyring, new_key
 from sayso.stores.sqlite import SqliteStore
 
 
-def test_a_process_stopped_in_a_commit_holds_up_writers_only(tmp_path: Path) -> None:
+def test_stopped_process_blocks_only_writers(tmp_path: Path) -> None:
     path, key = tmp_path / "store.db", new_key()
     store = SqliteStore(path, keys=Keyring.parse(key))
     store.transact(Note(thread="ours", type="noted", actor="us", body={}))

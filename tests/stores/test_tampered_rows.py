@@ -154,7 +154,7 @@ def test_a_forged_confirmation_is_not_a_yes(database: Database) -> None:
             confirm(store)
 
 
-def test_a_changed_answer_is_not_handed_out(database: Database) -> None:
+def test_changed_answer_is_not_returned(database: Database) -> None:
     request = paused(lambda: ask(database.store))
     Inbox(database.store).decide_sync(request.id, request.respond("red"), by="ana")
     assert ask(database.store) == "red"
@@ -166,7 +166,7 @@ def test_a_changed_answer_is_not_handed_out(database: Database) -> None:
         ask(database.reopen())
 
 
-def test_a_changed_result_is_not_handed_out(database: Database) -> None:
+def test_changed_result_is_not_returned(database: Database) -> None:
     ran: list[str] = []
     request = paused(lambda: pay(database.store, ran))
     approve(database.store, request)
@@ -205,7 +205,7 @@ SHOWN = {
 
 
 @pytest.mark.parametrize("column", SHOWN)
-def test_a_request_that_was_changed_is_neither_shown_nor_decided(
+def test_changed_request_is_neither_shown_nor_decided(
     database: Database, column: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, ran = database.store, list[str]()
@@ -228,7 +228,7 @@ def test_a_request_that_was_changed_is_neither_shown_nor_decided(
         assert request.id in caplog.text
 
 
-def test_terms_that_were_lowered_with_a_new_digest_are_refused(database: Database) -> None:
+def test_lowered_terms_with_new_digest_are_refused(database: Database) -> None:
     ran: list[str] = []
     request = paused(lambda: pay(database.store, ran, quorum=2, reviewers=["ana", "bo"]))
     (terms,) = database.sql("SELECT terms FROM call")[0]
@@ -243,7 +243,7 @@ def test_terms_that_were_lowered_with_a_new_digest_are_refused(database: Databas
 
 
 @pytest.mark.parametrize("column", ["description", "schema", "name", "version", "title"])
-def test_a_tool_that_was_changed_is_not_shown(database: Database, column: str) -> None:
+def test_request_of_a_changed_tool_is_not_shown(database: Database, column: str) -> None:
     ran: list[str] = []
     request = paused(lambda: pay(database.store, ran))
     database.sql(f"UPDATE tool SET {column} = replace({column}, 'money', 'nothing') || ' '")
@@ -290,7 +290,7 @@ MESSAGES = {
 
 
 @pytest.mark.parametrize("attack", MESSAGES)
-def test_a_conversation_that_was_changed_is_refused(database: Database, attack: str) -> None:
+def test_changed_conversation_is_refused(database: Database, attack: str) -> None:
     ran = talked(database)
     assert len(database.store.messages("t")) == 2
     for statement in MESSAGES[attack]:
@@ -306,7 +306,7 @@ def test_a_conversation_that_was_changed_is_refused(database: Database, attack: 
     assert ran == []
 
 
-def test_what_pruning_took_is_not_missed(database: Database) -> None:
+def test_pruned_messages_are_no_tampering(database: Database) -> None:
     ran: list[str] = []
     agent = clerk(database.store, ran)
     (request,) = agent.run_sync("Refund A-1.", thread="t").interruptions
@@ -337,7 +337,7 @@ def test_what_pruning_took_is_not_missed(database: Database) -> None:
         "mac = '1.00000000.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'",
     ],
 )
-def test_a_thread_that_was_changed_is_refused(database: Database, change: str) -> None:
+def test_changed_thread_is_refused(database: Database, change: str) -> None:
     ran = talked(database)
     database.sql(f"UPDATE thread SET {change} WHERE id = 't'")
     store = database.reopen()
@@ -356,7 +356,7 @@ RUN = [
 
 
 @pytest.mark.parametrize("change", RUN)
-def test_a_run_that_was_changed_is_refused(database: Database, change: str) -> None:
+def test_changed_run_is_refused(database: Database, change: str) -> None:
     ran: list[str] = []
     result = clerk(database.store, ran).run_sync("Refund A-1.", thread="t")
     (request,) = result.interruptions
@@ -372,7 +372,7 @@ def test_a_run_that_was_changed_is_refused(database: Database, change: str) -> N
         clerk(store, ran).resume_sync(result.run)
 
 
-def test_a_bad_run_does_not_keep_the_others_from_being_taken(database: Database) -> None:
+def test_changed_run_does_not_block_others(database: Database) -> None:
     ran: list[str] = []
     runs = []
     for thread in ("t1", "t2", "t3"):
@@ -386,7 +386,7 @@ def test_a_bad_run_does_not_keep_the_others_from_being_taken(database: Database)
 # -- grants and tokens
 
 
-def test_a_token_that_was_changed_is_no_token(database: Database) -> None:
+def test_changed_token_cannot_decide(database: Database) -> None:
     token, _ = create_token(database.store, "bo", by="ana")
     request = paused(lambda: confirm(database.store))
     database.sql("UPDATE credential SET person = 'ana', role = 'admin'")
@@ -396,7 +396,7 @@ def test_a_token_that_was_changed_is_no_token(database: Database) -> None:
     assert store.credentials() == []
 
 
-def test_groups_that_were_changed_do_not_count(database: Database) -> None:
+def test_changed_groups_are_ignored(database: Database) -> None:
     token, _ = create_token(database.store, "bo", by="ana", groups=["sales"])
     request = paused(lambda: pay(database.store, [], reviewers=["group:finance"]))
     database.sql("""UPDATE person SET groups = '["finance"]'""")
@@ -409,7 +409,7 @@ def test_groups_that_were_changed_do_not_count(database: Database) -> None:
 # -- rows that were valid once
 
 
-def test_a_call_that_was_put_back_does_not_run_again(database: Database) -> None:
+def test_reset_call_does_not_run_again(database: Database) -> None:
     ran: list[str] = []
     request = paused(lambda: pay(database.store, ran))
     approve(database.store, request)
@@ -422,7 +422,7 @@ def test_a_call_that_was_put_back_does_not_run_again(database: Database) -> None
     assert ran == ["ana"]
 
 
-def test_nor_with_its_run_and_nor_when_its_events_are_gone_too(database: Database) -> None:
+def test_reset_call_and_run_do_not_run_again(database: Database) -> None:
     ran: list[str] = []
     request = paused(lambda: pay(database.store, ran))
     approve(database.store, request)
@@ -441,7 +441,7 @@ def test_nor_with_its_run_and_nor_when_its_events_are_gone_too(database: Databas
     assert ran == ["ana"]
 
 
-def test_a_thread_that_was_put_back_without_its_events_takes_no_more(database: Database) -> None:
+def test_reset_thread_accepts_no_writes(database: Database) -> None:
     ran: list[str] = []
     request = paused(lambda: pay(database.store, ran))
     approve(database.store, request)
@@ -454,7 +454,7 @@ def test_a_thread_that_was_put_back_without_its_events_takes_no_more(database: D
     assert ran == ["ana"]
 
 
-def test_a_request_that_was_refused_and_put_back_is_not_decided_again(database: Database) -> None:
+def test_reset_rejected_request_cannot_be_decided(database: Database) -> None:
     request = paused(lambda: confirm(database.store))
     asked = database.row("call", "1 = 1")
     inbox = Inbox(database.store)
@@ -464,7 +464,7 @@ def test_a_request_that_was_refused_and_put_back_is_not_decided_again(database: 
         Inbox(database.reopen()).decide_sync(request.id, request.approve(), by="eve")
 
 
-def test_a_running_call_put_back_does_not_become_a_doubt(database: Database) -> None:
+def test_reset_running_call_does_not_become_a_doubt(database: Database) -> None:
     """A doubt would let somebody run it again, and its row would look new."""
     ran: list[str] = []
     request = paused(lambda: pay(database.store, ran))
@@ -502,7 +502,7 @@ def test_two_rows_swapped(database: Database) -> None:
             Inbox(database.reopen()).get_sync(name)
 
 
-def test_a_row_under_another_list_is_left_out(
+def test_wrongly_indexed_row_is_not_listed(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The columns of the lists have no MAC, and are compared with the row."""
@@ -528,7 +528,7 @@ def copy_rows(database: Database, table: str, where: str, **prefixes: str) -> No
     )
 
 
-def test_bad_rows_do_not_hide_those_behind_them(database: Database) -> None:
+def test_changed_rows_do_not_hide_later_ones(database: Database) -> None:
     """Anyone who can write to the database could bury a request under them."""
 
     def asked(run: str) -> sayso.Request:
@@ -549,7 +549,7 @@ def test_bad_rows_do_not_hide_those_behind_them(database: Database) -> None:
 
 
 @pytest.mark.timeout(30)
-def test_a_time_before_all_times_does_not_lead_back_to_the_start(database: Database) -> None:
+def test_negative_time_does_not_restart_paging(database: Database) -> None:
     for run in ("first", "second", "third"):
         gate = Gate(database.reopen(), wait=0)
         with gate.run(run):
@@ -561,7 +561,7 @@ def test_a_time_before_all_times_does_not_lead_back_to_the_start(database: Datab
 
 
 @pytest.mark.parametrize("value", ["'soon'", "x'00'", "1.5", "1e300", "9e999", "-9e999", "-1"])
-def test_an_expiry_that_is_no_time_hides_no_request(tmp_path: Path, value: str) -> None:
+def test_malformed_expiry_hides_no_request(tmp_path: Path, value: str) -> None:
     """SQLite stores anything in a column of numbers."""
     store = SqliteStore(tmp_path / "sayso.db")
     gate = Gate(store, wait=0)
@@ -609,6 +609,6 @@ def test_no_two_rows_have_the_same_mac() -> None:
 @pytest.mark.parametrize(
     "changes", [{"thread": 7}, {"thread": None}, {"seq": "1"}, {"seq": None}, {"body": b"body"}]
 )
-def test_a_column_with_another_type_has_no_mac(changes: dict[str, Any]) -> None:
+def test_column_of_wrong_type_has_no_mac(changes: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError)):
         covered(StoredMessage("thread", 1, "run", "body")._replace(**changes))
