@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
 from datetime import datetime
-from typing import Any, cast
+from functools import cache
+from types import UnionType
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from sayso import codec
 from sayso.engine.asking import doubt_envelope
@@ -19,12 +21,10 @@ from sayso.types import (
     Execution,
     Json,
     Micros,
-    Option,
     Question,
     Request,
     RequestKind,
     RequestStatus,
-    Risk,
     Vote,
     VoteMade,
     iso,
@@ -32,7 +32,7 @@ from sayso.types import (
     requester_name,
 )
 
-_time = datetime.fromisoformat
+T = TypeVar("T")
 _SETTLED = (
     *(CallStatus.READY, CallStatus.RUNNING, CallStatus.RELEASED),
     *(CallStatus.DONE, CallStatus.FAILED),
@@ -41,16 +41,8 @@ _SETTLED = (
 
 def question_json(question: Question) -> dict[str, Json]:
     """Return a question as the JSON that people are shown."""
-    return {
-        "text": question.text,
-        "options": [
-            {"label": o.label, "value": o.answer, "description": o.description}
-            for o in question.options
-        ],
-        "multiple": question.multiple,
-        "free_text": bool(question.free_text),
-        "schema": None if question.schema is None else dict(question.schema),
-    }
+    options = [{**_json_of(option), "value": option.answer} for option in question.options]
+    return {**_json_of(question), "options": options, "free_text": bool(question.free_text)}
 
 
 def stored_question(question: Question) -> dict[str, Json]:
@@ -60,13 +52,7 @@ def stored_question(question: Question) -> dict[str, Json]:
 
 
 def question_from(value: Mapping[str, Any]) -> Question:
-    return Question(
-        value["text"],
-        tuple(Option(o["label"], o["value"], o["description"]) for o in value["options"]),
-        multiple=value["multiple"],
-        free_text=value["free_text"],
-        schema=restore_field_order(value["schema"]),
-    )
+    return _object_from(Question, {**value, "schema": restore_field_order(value["schema"])})
 
 
 def content_of(call: Call) -> dict[str, Any]:
@@ -220,71 +206,41 @@ def _execution(call: Call, attempt_running: bool) -> Execution:
     return Execution(status, call.attempt, result, kept, attempt_running)
 
 
+# -- requests as JSON: ``sayso.types`` says which fields there are, and this follows it
+
+
 def request_json(request: Request) -> dict[str, Json]:
     """Return a request as JSON, with the same fields as in Python."""
-    ends, evidence, execution = request.expires_at, request.evidence, asdict(request.execution)
+    body: dict[str, Json] = _json_of(request)
+    if request.question is not None:
+        body["question"] = question_json(request.question)
+    if request.decision is not None:
+        body["decision"] = decision_json(request.decision)
     if request.execution.kept:
-        del execution["kept"]
+        del body["execution"]["kept"]
     if request.kind != "in_doubt":
-        del execution["attempt_running"]
-    return {name: getattr(request, name) for name in Request.__slots__} | {
-        "args": dict(request.args),
-        "question": None if request.question is None else question_json(request.question),
-        "allowed": list(request.allowed),
-        "reviewers": list(request.reviewers),
-        "notify": list(request.notify),
-        "votes": [
-            {
-                "by": v.by,
-                "at": v.at.isoformat(),
-                "assurance": v.assurance,
-                "on_behalf_of": v.on_behalf_of,
-            }
-            for v in request.votes
-        ],
-        "risk": {"level": request.risk.level, "reasons": list(request.risk.reasons)},
-        "created_at": request.created_at.isoformat(),
-        "expires_at": None if ends is None else ends.isoformat(),
-        "decision": None if request.decision is None else decision_json(request.decision),
-        "execution": execution,
-        "original": None if request.original is None else dict(request.original),
-        "written": None if request.written is None else dict(request.written),
-        "evidence": None
-        if evidence is None
-        else {"answer": evidence.answer, "text": evidence.text, "at": evidence.at.isoformat()},
-        "refusals": [
-            {
-                "id": r.id,
-                "request": r.request,
-                "by": r.by,
-                "at": None if r.at is None else r.at.isoformat(),
-                "message": r.message,
-            }
-            for r in request.refusals
-        ],
-    }
+        del body["execution"]["attempt_running"]
+    return body
 
 
 def decision_json(decision: DecisionMade) -> dict[str, Json]:
-    shown: dict[str, Json] = {
-        "type": decision.type,
-        "by": decision.by,
-        "at": decision.at.isoformat(),
-        "channel": decision.channel,
-        "assurance": decision.assurance,
-        "source": decision.source,
-    }
-    if decision.on_behalf_of:
-        shown["on_behalf_of"] = decision.on_behalf_of
-    if decision.message:
-        shown["message"] = decision.message
-    if decision.stop:
-        shown["stop"] = True
-    if decision.args is not None:
-        shown["args"] = dict(decision.args)
-    if decision.type == "respond":
-        shown["value"] = decision.value
-    return shown
+    """Return a decision as JSON, without the fields that its type does not have or need."""
+    body = _json_of(decision)
+    left_out = {name for name in ("on_behalf_of", "message", "stop") if not body[name]}
+    if decision.args is None:
+        left_out.add("args")
+    if decision.type != "respond":
+        left_out.add("value")
+    return {name: value for name, value in body.items() if name not in left_out}
+
+
+#: Fields that may be left out of a request's JSON where they are empty, and have no default.
+_EMPTY: dict[str, Json] = {
+    **dict.fromkeys(("agent", "title", "description", "note", "rule", "requester"), ""),
+    **dict.fromkeys(("tool", "question", "preview", "expires_at", "decision"), None),
+    **dict.fromkeys(("reviewers", "votes"), ()),
+    "execution": {"status": "none", "attempts": 0},
+}
 
 
 def request_from(body: Mapping[str, Any]) -> Request:
@@ -292,78 +248,53 @@ def request_from(body: Mapping[str, Any]) -> Request:
 
     ``digest`` is empty if a server masked something.
     """
-    question = None if body.get("question") is None else question_from(body["question"])
-    ends, decision, evidence = map(body.get, ("expires_at", "decision", "evidence"))
-    if evidence is not None:
-        evidence = Evidence(evidence["answer"], evidence["text"], _time(evidence["at"]))
-    return Request(
-        id=body["id"],
-        kind=body["kind"],
-        status=body["status"],
-        agent=body.get("agent", ""),
-        run=body["run"],
-        thread=body["thread"],
-        tool=body.get("tool"),
-        args=body.get("args", {}),
-        schema=body.get("schema", None if question is None else question.schema),
-        question=question,
-        title=body.get("title", ""),
-        description=body.get("description", ""),
-        note=body.get("note", ""),
-        preview=body.get("preview"),
-        digest=body["digest"] or "",
-        revision=body["revision"],
-        allowed=tuple(body["allowed"]),
-        reviewers=tuple(body.get("reviewers", ())),
-        quorum=body["quorum"],
-        votes=tuple(
-            VoteMade(
-                type="approve",
-                by=vote["by"],
-                at=_time(vote["at"]),
-                assurance=vote["assurance"],
-                on_behalf_of=vote.get("on_behalf_of", ""),
-            )
-            for vote in body.get("votes", ())
-        ),
-        risk=Risk(body["risk"]["level"], tuple(body["risk"]["reasons"])),
-        rule=body.get("rule", ""),
-        requester=body.get("requester", ""),
-        created_at=_time(body["created_at"]),
-        expires_at=None if ends is None else _time(ends),
-        decision=None if decision is None else _decision_from(decision),
-        execution=Execution(**body.get("execution", {"status": "none", "attempts": 0})),
-        original=body.get("original"),
-        written=body.get("written"),
-        requester_decides=body.get("requester_decides", True),
-        assurance=body.get("assurance", "code"),
-        effect=body.get("effect", "once"),
-        effect_key=body.get("effect_key", ""),
-        evidence=evidence,
-        remote=body.get("remote", False),
-        notify=tuple(body.get("notify", ())),
-        overturn=body.get("overturn", "anyone"),
-        refusals=tuple(
-            EarlierRejection(**{**r, "at": None if r["at"] is None else _time(r["at"])})
-            for r in body.get("refusals", ())
-        ),
-    )
+    request = {**_EMPTY, "args": {}, **body, "digest": body["digest"] or ""}
+    form = (body.get("question") or {}).get("schema")
+    request.setdefault("schema", restore_field_order(form))
+    return _object_from(Request, request)
 
 
-def _decision_from(body: Mapping[str, Any]) -> DecisionMade:
-    return DecisionMade(
-        type=body["type"],
-        by=body["by"],
-        at=_time(body["at"]),
-        channel=body["channel"],
-        assurance=body["assurance"],
-        source=body.get("source", ""),
-        on_behalf_of=body.get("on_behalf_of", ""),
-        message=body.get("message", ""),
-        args=body.get("args"),
-        value=body.get("value"),
-        stop=body.get("stop", False),
-    )
+@cache
+def _types_of(kind: Any) -> dict[str, Any]:
+    """Return the type of each field of a dataclass that people see."""
+    types = get_type_hints(kind)
+    return {field.name: types[field.name] for field in fields(kind) if field.repr}
+
+
+def _json_of(value: Any) -> Any:
+    kind: Any = type(value)
+    if is_dataclass(value):
+        return {name: _json_of(getattr(value, name)) for name in _types_of(kind)}
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, tuple):
+        return [_json_of(item) for item in value]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _object_from(kind: Callable[..., T], body: Mapping[str, Any]) -> T:
+    values = {
+        name: _value_from(type_, body[name])
+        for name, type_ in _types_of(kind).items()
+        if name in body
+    }
+    return kind(**values)
+
+
+def _value_from(kind: Any, value: Any) -> Any:
+    """Return a value of a field's type. What JSON has no type for is converted."""
+    kind, *others = get_args(kind) if get_origin(kind) is UnionType else (kind,)
+    if value is None and others:
+        return None
+    if kind is datetime:
+        return datetime.fromisoformat(value)
+    if kind is Question:
+        return question_from(value)
+    if is_dataclass(kind):
+        return _object_from(cast(type, kind), value)
+    if get_origin(kind) is tuple:
+        return tuple(_value_from(get_args(kind)[0], item) for item in value)
+    return value
 
 
 # -- the order of a form's fields
