@@ -46,6 +46,7 @@ generated: $(READY) ## whether generated pages are up to date
 	$(BIN)/python scripts/cli_page.py --check
 	$(BIN)/python scripts/adapter_table.py --check
 	$(BIN)/python scripts/tamper_table.py --check
+	$(BIN)/python scripts/api_types.py --check
 
 test-agents: $(READY) ## the hooks with the real Claude Code, Codex, Copilot, Gemini CLI and OpenCode (npm, about 1.5 GB, kept in ~/.cache), and the Claude Agent SDK's story
 	@mkdir -p $(AGENTS)
@@ -61,7 +62,8 @@ bench: $(READY) ## measure beside the peers; writes docs/benchmarks.md, some row
 chaos: $(READY) ## the long fault tests, for hours: kills, stops, power cuts, load; ARGS="-k load"
 	$(BIN)/pytest -v -m chaos tests/chaos tests/hooks $(ARGS)
 
-ui: ui/node_modules/.ready ## build the web app into src/sayso/server/static
+ui: ui/node_modules/.ready $(READY) ## build the web app into src/sayso/server/static
+	$(BIN)/python scripts/api_types.py
 	cd ui && npm run --silent build
 
 pages: ui/node_modules/.ready ## types and tests of the web app, and whether the committed build is a fresh one
@@ -78,6 +80,7 @@ docs: $(READY) ## rewrite the generated pages
 	$(BIN)/python scripts/cli_page.py
 	$(BIN)/python scripts/adapter_table.py
 	$(BIN)/python scripts/tamper_table.py
+	$(BIN)/python scripts/api_types.py
 
 site: $(READY) ## build the documentation site into build/site; a broken link or a warning fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import subprocess
@@ -23,6 +24,7 @@ from hypothesis.configuration import storage_directory
 from schemathesis.python import asgi
 from served import Serve, Served, mailer
 
+from sayso import types
 from sayso.server import create_app
 from sayso.server.service import Limits
 from sayso.stores import open_store
@@ -164,10 +166,22 @@ def check_operations(app: FastAPI) -> None:
     assert tried[404] > 50
 
 
-def test_the_document_names_every_field_of_a_request(open_server: Served) -> None:
-    document = open_server.client().get("/api/openapi.json").json()
-    named = document["components"]["schemas"]["RequestView"]["properties"]
-    assert set(Request.__dataclass_fields__) - set(named) == set()
+#: What the server adds to a request.
+ADDED = {"masked", "size", "can", "why_not", "confirm_with", "shown", "caller"}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(Request, types.DecisionMade, types.VoteMade, types.Execution, types.Evidence),
+        *(types.EarlierRejection, types.Question, types.Option, types.Risk),
+    ],
+)
+def test_document_has_the_fields_of_each_type(kind: type) -> None:
+    shapes = create_app(store="memory://").openapi()["components"]["schemas"]
+    documented = shapes[kind.__name__.removesuffix("Made") + "View"]["properties"]
+    shown = {field.name for field in dataclasses.fields(kind) if field.repr}
+    assert set(documented) - (ADDED if kind is Request else set()) == shown
 
 
 def test_document_lists_chat_errors_and_open_routes(open_server: Served) -> None:

@@ -606,6 +606,7 @@ class RiskView(View):
 class VoteView(View):
     """One approval of a quorum."""
 
+    type: DecisionType
     by: str
     at: datetime
     assurance: Assurance
@@ -615,7 +616,6 @@ class VoteView(View):
 class DecisionView(View):
     """Who decided what, when, and how surely we know them."""
 
-    model_config = ConfigDict(extra="allow")
     type: str
     by: str
     at: datetime
@@ -625,6 +625,10 @@ class DecisionView(View):
         description="who made it; a `rule` is the user's, a `preset` is not"
     )
     on_behalf_of: str = Field("", description="who is away and for whom `by` decided")
+    message: str = ""
+    args: dict[str, Any] | None = Field(None, description="for an edit: what is to run")
+    value: Any = Field(None, description="for an answer")
+    stop: bool = Field(False, description="for a rejection: it also cancelled the run")
 
 
 class ErrorView(View):
@@ -640,10 +644,10 @@ class ErrorView(View):
 class ExecutionView(View):
     """The execution of a call, as opposed to the status of its request."""
 
-    model_config = ConfigDict(extra="allow")
     status: str
     attempts: int
-    result: Any = None
+    result: Any
+    kept: bool = Field(True, description="false if it ran and its result could not be stored")
     attempt_running: bool | None = Field(
         default=None,
         description="for a call in doubt: whether its attempt still runs; then it cannot be "
@@ -665,7 +669,7 @@ class QuestionView(View):
     text: str
     options: list[OptionView]
     multiple: bool
-    free_text: bool | None
+    free_text: bool
     schema_: dict[str, Any] | None = Field(alias="schema", description="of the answer")
 
 
@@ -767,6 +771,7 @@ class RequestView(View):
     decision: DecisionView | None
     execution: ExecutionView
     masked: bool
+    size: int = Field(description="bytes of the arguments as JSON")
     can: list[DecisionType] = Field(description="the decisions that you may make now")
     why_not: str
     confirm_with: Literal["passkey"] | None = Field(
@@ -1044,7 +1049,7 @@ class CoveredView(View):
     """A request that a grant would cover."""
 
     id: str
-    status: str
+    status: RequestStatus
     by: str | None
     at: datetime
     summary: str

@@ -122,8 +122,9 @@ function CheckView({
   problems: Problem[];
 }): ReactElement {
   const { check, error } = checked;
-  const riskier = check && check.risk && check.risk.level !== request.risk.level;
-  const more = check && check.quorum > request.quorum;
+  const risk = check?.risk?.level ?? request.risk.level;
+  const riskier = risk !== request.risk.level;
+  const more = (check?.quorum ?? 0) > request.quorum;
   return (
     <div className="check-view" aria-live="polite">
       {error && (
@@ -158,10 +159,10 @@ function CheckView({
           <p>
             {riskier && (
               <>
-                The call is now <RiskBadge level={check.risk.level} long />.{" "}
+                The call is now <RiskBadge level={risk} long />.{" "}
               </>
             )}
-            {more && `It needs ${check.quorum} approvals.`}
+            {more && `It needs ${check?.quorum} approvals.`}
           </p>
         </Notice>
       )}

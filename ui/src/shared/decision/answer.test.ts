@@ -92,7 +92,7 @@ describe("grants", () => {
     expect(scopeLines({ scope: {}, shown_scope: [] })).toEqual(["Any arguments"]);
     expect(scopeLines({ scope: { const: { a: 1 } }, shown_scope: ["const:", "  a: 1"] })).toEqual(["const:", "  a: 1"]);
     const odd = { properties: { a: { not: {} } } };
-    expect(scopeLines({ scope: odd, shown_scope: "whole" })).toEqual(["whole"]);
+    expect(scopeLines({ scope: odd, shown_scope: ["whole"] })).toEqual(["whole"]);
   });
 
   it("reads the number of uses", () => {

@@ -57,11 +57,11 @@ function fieldWords(name: string, rule: Schema): string | null {
 
 /** A scope as text: one line per field, or the schema itself. */
 export function scopeLines(grant: Pick<Grant, "scope" | "shown_scope">): string[] {
-  const { scope } = grant;
+  const scope = grant.scope as Schema;
   if (Object.keys(scope).length === 0) return ["Any arguments"];
   const known = ["type", "properties", "required", "additionalProperties"];
   const plain = scope.properties && Object.keys(scope).every((key) => known.includes(key));
   const lines = plain ? Object.entries(scope.properties!).map(([name, rule]) => fieldWords(name, rule)) : [null];
   if (lines.every((line) => line !== null)) return lines.map(visible);
-  return typeof grant.shown_scope === "string" ? [grant.shown_scope] : grant.shown_scope;
+  return grant.shown_scope;
 }

@@ -1,0 +1,661 @@
+/** Written by scripts/api_types.py from the server's OpenAPI document. Do not edit. */
+
+import type { Json, JsonObject, Schema, Scope } from "./types";
+
+/** A tool of an agent. */
+export interface AgentTool {
+  name: string;
+  description: string;
+  /** of the arguments */
+  schema: Schema;
+  needs_approval: "always" | "sometimes" | "never";
+  allowed: ("approve" | "edit" | "reject" | "respond")[];
+}
+
+/** An agent of this server. */
+export interface Agent {
+  name: string;
+  /** whether a chat that names no agent is with this one */
+  default: boolean;
+  /** whether people can chat with it here */
+  chat: boolean;
+  tools: AgentTool[];
+}
+
+/** One bar of a histogram. */
+export interface Bar {
+  label: string;
+  count: number;
+}
+
+/** A value that an edit changes; null where there is none. */
+export interface Change {
+  path: string;
+  before: string | null;
+  after: string | null;
+}
+
+/** A chat that you started. */
+export interface Chat {
+  id: string;
+  agent: string;
+  /** the beginning of its first message */
+  title: string;
+  updated_at: string;
+  status: RunStatus;
+}
+
+/** What an edit would change, and, if it is valid, under which terms it would be decided. */
+export interface Check {
+  ok: boolean;
+  errors: FieldError[];
+  shown: Lines;
+  diff: Change[];
+  /** what the tool's validators make of the edit; null if they are not known here, or change nothing */
+  validated: JsonObject | null;
+  verdict?: "allow" | "ask" | "deny" | null;
+  risk?: Risk | null;
+  quorum?: number | null;
+  rule?: string | null;
+}
+
+/** The approved arguments, and the token that proves your claim. */
+export interface Claim {
+  request: string;
+  tool: string | null;
+  args: JsonObject;
+  token: number;
+  attempt: number;
+  /** an idempotency key, the same for every attempt */
+  key: string;
+  lease: number;
+}
+
+/** A request that a grant would cover. */
+export interface Covered {
+  id: string;
+  status: "pending" | "approved" | "edited" | "rejected" | "responded" | "expired" | "cancelled" | "superseded";
+  by: string | null;
+  at: string;
+  summary: string;
+}
+
+/** A token, a sign-in link, a session or a passkey. The secret is not stored. */
+export interface Credential {
+  id: string;
+  person: string;
+  kind: "token" | "link" | "session" | "passkey";
+  /** the most that it allows */
+  role: "agent" | "chat" | "reviewer" | "admin";
+  assurance: "code" | "os-user" | "chat" | "token" | "session" | "passkey";
+  /** the token or link that opened a session */
+  opened_by: string | null;
+  /** the browser that opened a session, or the name of a passkey */
+  device: string;
+  /** the address from which a session was opened */
+  place: string;
+  created_at: string;
+  /** when the person proved who they are */
+  signed_in_at: string | null;
+  last_used_at: string;
+  /** when it ends if it is not used again */
+  ends_at: string | null;
+  revoked_at: string | null;
+  /** whether this request was sent with it */
+  current: boolean;
+}
+
+/** The requests of one day. */
+export interface DayStats {
+  day: string;
+  asked: number;
+  decided: number;
+  expired: number;
+}
+
+/** How long people took to decide. */
+export interface DecidedStats {
+  count: number;
+  median_seconds: number | null;
+  p95_seconds: number | null;
+  /** approvals in less than three seconds */
+  under_three_seconds: number;
+  expired: number;
+}
+
+/** Who decided what, when, and how surely we know them. */
+export interface Decision {
+  type: string;
+  by: string;
+  at: string;
+  channel: string;
+  assurance: "code" | "os-user" | "chat" | "token" | "session" | "passkey";
+  /** who made it; a `rule` is the user's, a `preset` is not */
+  source: "person" | "grant" | "rule" | "preset";
+  /** who is away and for whom `by` decided */
+  on_behalf_of?: string;
+  message?: string;
+  /** for an edit: what is to run */
+  args?: JsonObject | null;
+  /** for an answer */
+  value?: Json;
+  /** for a rejection: it also cancelled the run */
+  stop?: boolean;
+}
+
+/** A rejection of an equal call. All but the id is null if you may not see that request. */
+export interface EarlierRejection {
+  id: string;
+  request: string | null;
+  by: string | null;
+  at: string | null;
+  message: string | null;
+}
+
+/** An event of the audit log. Names are empty if it is not for you. */
+export interface Event {
+  cursor: string;
+  thread: string;
+  seq: number;
+  digest: string;
+  hash: string;
+  at: string;
+  type: string;
+  actor: string;
+  run: string;
+  request: string;
+  tool: string | null;
+  body: Json;
+}
+
+/** What the other side reported about a call in doubt. */
+export interface Evidence {
+  answer: "ran" | "did_not_run" | "unknown";
+  text: string;
+  at: string;
+}
+
+/** The execution of a call, as opposed to the status of its request. */
+export interface Execution {
+  status: string;
+  attempts: number;
+  result: Json;
+  /** false if it ran and its result could not be stored */
+  kept?: boolean;
+  /** for a call in doubt: whether its attempt still runs; then it cannot be approved yet */
+  attempt_running?: boolean | null;
+}
+
+/** Why a field is invalid. */
+export interface FieldError {
+  field: string;
+  message: string;
+}
+
+/** The values that each filter finds something for, with the other filters on. */
+export interface FilterValues {
+  kind: ValueCount[];
+  agent: ValueCount[];
+  tool: ValueCount[];
+  risk: ValueCount[];
+}
+
+/** The terms that the agent's code requires now. They can only tighten the stored ones. */
+export interface FreshTerms {
+  reviewers?: string[] | string | null;
+  quorum?: number | null;
+  requester_decides?: boolean | null;
+  assurance?: "code" | "os-user" | "chat" | "token" | "session" | "passkey" | null;
+}
+
+/** What a grant would cover, among the latest requests of its agent and tool. */
+export interface GrantPreview {
+  ok: boolean;
+  /** why the grant could not be given */
+  message?: string;
+  scope?: Scope;
+  shown_scope?: string[];
+  /** for a command or a file: the scopes to choose from, the narrowest first */
+  scopes?: ScopeChoice[];
+  past?: Covered[];
+  pending?: Taken[];
+}
+
+/** A grant: what runs without asking, until when, and who granted it. */
+export interface Grant {
+  id: string;
+  agent: string;
+  tool: string;
+  scope: Scope;
+  shown_scope: string[];
+  by: string;
+  created_at: string;
+  ends_at: string | null;
+  uses_left: number | null;
+  revoked_at: string | null;
+  live: boolean;
+}
+
+/** Requests with the same kind, agent, tool and risk, counted. */
+export interface Group {
+  kind: "approval" | "question" | "in_doubt";
+  agent: string;
+  tool: string | null;
+  risk: "low" | "medium" | "high" | "critical";
+  count: number;
+  /** when the first of them expires */
+  expires_at: string | null;
+  /** when the oldest of them was asked */
+  oldest_at: string;
+}
+
+/** Exact counts of the requests that match, however many there are. */
+export interface Groups {
+  count: number;
+  items: Group[];
+  values: FilterValues;
+}
+
+/** Whether the server and its store work, and how many runs it advances now. */
+export interface Health {
+  status: string;
+  store: string;
+  version: string;
+  busy: number;
+}
+
+/** The hook of a coding agent in one session, since this server started. */
+export interface Hook {
+  agent: string;
+  session: string;
+  /** when the hook last sent anything */
+  last_at: string;
+  /** how many tool uses ended that it had not asked about */
+  unasked: number;
+  /** the tool of the last of these; may be empty */
+  unasked_tool: string;
+}
+
+/** The arguments before and after an edit, as lines of text. */
+export interface Lines {
+  before: string[];
+  after: string[];
+}
+
+/** Your identity, and facts about the server. */
+export interface Me {
+  name: string;
+  role: "agent" | "chat" | "reviewer" | "admin";
+  groups: string[];
+  assurance: "code" | "os-user" | "chat" | "token" | "session" | "passkey";
+  auth: boolean;
+  demo: boolean;
+  environment: string;
+  version: string;
+  agents: number;
+}
+
+/** The messages of a chat. */
+export interface Messages {
+  messages: UiMessage[];
+}
+
+/** A new token with its secret, which is not shown again. */
+export interface NewToken {
+  id: string;
+  person: string;
+  kind: "token" | "link" | "session" | "passkey";
+  /** the most that it allows */
+  role: "agent" | "chat" | "reviewer" | "admin";
+  assurance: "code" | "os-user" | "chat" | "token" | "session" | "passkey";
+  /** the token or link that opened a session */
+  opened_by: string | null;
+  /** the browser that opened a session, or the name of a passkey */
+  device: string;
+  /** the address from which a session was opened */
+  place: string;
+  created_at: string;
+  /** when the person proved who they are */
+  signed_in_at: string | null;
+  last_used_at: string;
+  /** when it ends if it is not used again */
+  ends_at: string | null;
+  revoked_at: string | null;
+  /** whether this request was sent with it */
+  current: boolean;
+  token: string;
+}
+
+/** The requests that wait for a person. */
+export interface OpenStats {
+  count: number;
+  oldest_at: string | null;
+  by_age: Bar[];
+}
+
+/** One option of a question. */
+export interface Option {
+  label: string;
+  /** what the answer is; the label if null */
+  value: Json;
+  description: string;
+}
+
+/** What a browser needs to use a passkey. Send `statement` back with its answer. */
+export interface Options {
+  statement: string;
+  /** for `navigator.credentials`, as JSON */
+  options: JsonObject;
+}
+
+/** A passkey. */
+export interface Passkey {
+  id: string;
+  device: string;
+  created_at: string;
+  last_used_at: string;
+  /** SHA-256 of the public key, as proofs name it */
+  fingerprint: string;
+  /** the COSE number: -7, -8 or -257 */
+  algorithm: number;
+}
+
+/** A group, and how many people and agents are in it. */
+export interface PeopleGroup {
+  name: string;
+  members: number;
+}
+
+/** A person or an agent with what proves who they are. */
+export interface PersonDetails {
+  name: string;
+  kind: "person" | "agent";
+  role: "agent" | "chat" | "reviewer" | "admin";
+  groups: string[];
+  mail: string;
+  /** `local`, or issuer and subject as a JSON array */
+  origin: string;
+  status: "active" | "removed";
+  created_at: string;
+  changed_at: string;
+  /** who decides for them until `away_until` */
+  stand_in: string | null;
+  away_until: string | null;
+  /** those that are valid now */
+  credentials: Credential[];
+  /** people for whom this one decides now */
+  stands_in_for: string[];
+}
+
+/** A person or an agent, and what they may do. */
+export interface Person {
+  name: string;
+  kind: "person" | "agent";
+  role: "agent" | "chat" | "reviewer" | "admin";
+  groups: string[];
+  mail: string;
+  /** `local`, or issuer and subject as a JSON array */
+  origin: string;
+  status: "active" | "removed";
+  created_at: string;
+  changed_at: string;
+  /** who decides for them until `away_until` */
+  stand_in: string | null;
+  away_until: string | null;
+}
+
+/** Whether there was anything to end. */
+export interface Prompt {
+  noted: boolean;
+}
+
+/** A question that an agent asked. */
+export interface Question {
+  text: string;
+  options: Option[];
+  multiple: boolean;
+  free_text: boolean;
+  /** of the answer */
+  schema: Schema | null;
+}
+
+/** A rejection that also counts for equal calls of the agent. */
+export interface Refusal {
+  id: string;
+  /** the request that was rejected */
+  request: string;
+  run: string;
+  agent: string;
+  tool: string;
+  by: string;
+  at: string;
+  message: string;
+  /** when people are asked about an equal call again, at the latest */
+  ends_at: string | null;
+  overturn: "anyone" | "rejecter";
+  lifted_at: string | null;
+  lifted_by: string | null;
+}
+
+/** Whether a claim is still valid. */
+export interface Renew {
+  ours: boolean;
+}
+
+/** A request. ``shown`` holds the same fields made inert, for a page to display. */
+export interface Request {
+  id: string;
+  kind: "approval" | "question" | "in_doubt";
+  status: "pending" | "approved" | "edited" | "rejected" | "responded" | "expired" | "cancelled" | "superseded";
+  agent: string;
+  run: string;
+  thread: string;
+  tool: string | null;
+  args: JsonObject;
+  /** of the arguments */
+  schema: Schema | null;
+  question: Question | null;
+  /** what people read first; empty if the tool has no title */
+  title: string;
+  description: string;
+  /** the agent's own words, unverified */
+  note: string;
+  preview: Json;
+  /** the arguments before an edit */
+  original: JsonObject | null;
+  /** what the model or an edit wrote, if validators make `args` of it; an edit changes these */
+  written: JsonObject | null;
+  /** null if something is masked: reveal it first */
+  digest: string | null;
+  revision: number;
+  allowed: ("approve" | "edit" | "reject" | "respond")[];
+  reviewers: string[];
+  /** whom a remote agent suggests to notify */
+  notify: string[];
+  quorum: number;
+  votes: Vote[];
+  risk: Risk;
+  rule: string;
+  /** for whom it was asked; a claim if `remote` */
+  requester: string;
+  requester_decides: boolean;
+  /** whether an agent on another machine opened it */
+  remote: boolean;
+  /** the least assurance that a decision needs */
+  assurance: "code" | "os-user" | "chat" | "token" | "session" | "passkey";
+  /** what running it changes */
+  effect: "once" | "idempotent" | "read";
+  /** what makes the effect unique in the store; may be empty */
+  effect_key: string;
+  /** for a call in doubt, what the other side reported */
+  evidence: Evidence | null;
+  /** who may approve it although an equal call was rejected before */
+  overturn: "anyone" | "rejecter";
+  /** earlier rejections of an equal call, newest first */
+  refusals: EarlierRejection[];
+  created_at: string;
+  expires_at: string | null;
+  decision: Decision | null;
+  execution: Execution;
+  masked: boolean;
+  /** bytes of the arguments as JSON */
+  size: number;
+  /** the decisions that you may make now */
+  can: ("approve" | "edit" | "reject" | "respond")[];
+  why_not: string;
+  /** what each of your decisions has to be confirmed with */
+  confirm_with?: "passkey" | null;
+  shown: Shown;
+  /** if you opened it with a `caller`, who waits for it: release it to them */
+  caller?: string | null;
+}
+
+/** The decisions of one person. */
+export interface ReviewerStats {
+  name: string;
+  count: number;
+  median_seconds: number | null;
+  under_three: number;
+}
+
+/** How risky a call is, and why. */
+export interface Risk {
+  level: "low" | "medium" | "high" | "critical";
+  reasons: string[];
+}
+
+export type RunStatus = "running" | "paused" | "done" | "failed" | "cancelled";
+
+/** A run. */
+export interface Run {
+  id: string;
+  thread: string;
+  agent: string;
+  status: RunStatus;
+  /** why it was cancelled; may be empty */
+  stop: string;
+  requester: string;
+  created_at: string;
+  /** how many of its requests wait for a person */
+  open: number;
+  output: Json;
+}
+
+/** A scope that a grant for a command or a file can have. */
+export interface ScopeChoice {
+  scope: Scope;
+  shown: string[];
+}
+
+/** A request for a page to display: masked, and with hidden characters made visible. */
+export interface Shown {
+  args: JsonObject;
+  /** the arguments as lines of text */
+  lines: string[];
+  original: JsonObject | null;
+  written: JsonObject | null;
+  title: string;
+  description: string;
+  note: string;
+  preview: Json;
+  evidence: Evidence | null;
+  question: Question | null;
+  schema: Schema | null;
+  tool: string;
+  agent: string;
+  requester: string;
+  /** one line for lists */
+  summary: string;
+  /** what hidden or misleading characters were found */
+  warnings: string[];
+  /** how many hidden characters there are */
+  hidden: number;
+}
+
+/** The ways to sign in, besides a token or a one-time link. */
+export interface SignIn {
+  oidc: boolean;
+  passkeys: boolean;
+}
+
+/** Statistics over the requests that you may see. */
+export interface Stats {
+  days: number;
+  /** when the first day begins */
+  since: string;
+  open: OpenStats;
+  decided: DecidedStats;
+  per_day: DayStats[];
+  tools: ToolStats[];
+  reviewers: ReviewerStats[];
+  /** times to decision */
+  histogram: Bar[];
+}
+
+/** A person after a change, and the ids of what ended with it. */
+export interface TakenAway {
+  person: Person;
+  credentials: Credential[];
+  grants: string[];
+  /** pending requests on which their vote counted */
+  votes: string[];
+  /** requests that they approved and that wait to run */
+  approved: string[];
+}
+
+/** A pending request that a grant would cover. */
+export interface Taken {
+  id: string;
+  status: "pending" | "approved" | "edited" | "rejected" | "responded" | "expired" | "cancelled" | "superseded";
+  by: string | null;
+  at: string;
+  summary: string;
+  /** to approve it too; null if a part of it is masked */
+  digest: string | null;
+}
+
+/** The requests of one tool. */
+export interface ToolStats {
+  tool: string;
+  asked: number;
+  approved: number;
+  edited: number;
+  rejected: number;
+  responded: number;
+  expired: number;
+  /** approved and edited, of those that were decided */
+  rate: number | null;
+}
+
+/** A message of a chat, as `useChat` reads it. */
+export interface UiMessage {
+  id: string;
+  role: "user" | "assistant" | "system";
+  parts: JsonObject[];
+}
+
+/** A value to filter by, and how many requests have it. */
+export interface ValueCount {
+  value: string;
+  count: number;
+}
+
+/** What verifying the audit log found. */
+export interface Verification {
+  ok: boolean;
+  events: number;
+  threads: number;
+  seals: number;
+  unsealed: number;
+  problems: string[];
+}
+
+/** One approval of a quorum. */
+export interface Vote {
+  type: "approve" | "edit" | "reject" | "respond";
+  by: string;
+  at: string;
+  assurance: "code" | "os-user" | "chat" | "token" | "session" | "passkey";
+  /** who is away and for whom `by` voted; may be empty */
+  on_behalf_of: string;
+}
