@@ -53,7 +53,9 @@ class ClaudeAgentHarness(AdapterHarness):
 
 
 def _reply(script: ModelScript, replies: int, heard: list[tuple[str, str]]) -> list[Any]:
-    turn = script.reply(replies, heard)
+    # The adapter numbers ids that a later reply may repeat.
+    results = [(id.partition("-")[0], text) for id, text in heard]
+    turn = script.reply(replies, results)
     if isinstance(turn, str):
         return [say(turn)]
     return [use(f"mcp__sayso__{made.name}", made.id, **made.args) for made in turn]

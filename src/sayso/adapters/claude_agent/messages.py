@@ -8,7 +8,8 @@ Claude Code gets a transcript that is made of them.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -120,9 +121,9 @@ class MessageLog(ConversationLog):
         }
         entries: list[dict[str, Any]] = []
         parent: str | None = None
-        for message in self.messages:
+        for message, content in zip(self.messages, _with_own_ids(self.messages), strict=True):
             own = str(uuid.uuid4())
-            body: dict[str, Any] = {"role": message["role"], "content": message["content"]}
+            body: dict[str, Any] = {"role": message["role"], "content": content}
             if message["role"] == "assistant":
                 body |= {"id": message["id"], "type": "message", "model": "claude"}
                 body |= {"stop_reason": None, "stop_sequence": None}
@@ -132,6 +133,27 @@ class MessageLog(ConversationLog):
             entries.append({**common, **entry, "type": message["role"], "message": body})
             parent = own
         return entries
+
+
+def _with_own_ids(messages: Sequence[Body]) -> Iterator[list[Block]]:
+    """Yield the content of each message, without ids of calls that a later reply may repeat.
+
+    Claude Code removes calls that repeat an id. Anthropic's own ids never do, and keep their names
+    so that its cache of prompts applies.
+    """
+    uses: Counter[str] = Counter()
+    for message in messages:
+        blocks: list[Block] = message["content"]
+        uses.update({block["id"] for block in blocks if block["type"] == "tool_use"})
+        renamed: list[Block] = []
+        for block in blocks:
+            name = {"tool_use": "id", "tool_result": "tool_use_id"}.get(block["type"])
+            if name is None or (block[name].startswith("toolu_") and uses[block[name]] == 1):
+                renamed.append(block)
+            else:
+                own_id = f"{block[name]}-{uses[block[name]]}"
+                renamed.append({**block, name: own_id})
+        yield renamed
 
 
 def dump_block(block: ContentBlock) -> Block | None:
