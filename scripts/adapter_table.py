@@ -274,7 +274,7 @@ COMPARED = (
 )
 _LC_BARE = "langchain_beside_bare"
 _DS_BARE, _PY_BARE = "side_by_side_dspy", "side_by_side_pydantic_ai"
-_CL_BARE = "side_by_side_claude_agent"
+_CL_BARE, _AD_BARE = "side_by_side_claude_agent", "side_by_side_google_adk"
 _OA_BARE = "openai_agents_beside_bare"
 _AF_BARE = "agent_framework_beside_bare"
 COMPARISONS: dict[str, tuple[str, ...]] = {
@@ -338,13 +338,23 @@ COMPARISONS: dict[str, tuple[str, ...]] = {
         f"{_CL_BARE}::test_guard_streams_and_returns_what_bare_does",
         f"{_CL_BARE}::test_arguments_are_validated_as_bare",
     ),
+    "google-adk.md": (
+        f"{_AD_BARE}::test_stream_has_the_bare_events",
+        f"{_AD_BARE}::test_usage_is_the_bare_usage",
+        f"{_AD_BARE}::test_plugins_and_callbacks_see_the_same",
+        f"{_AD_BARE}::test_trace_is_the_bare_trace",
+        f"says why not|{_AD_BARE}::test_guard_says_why_it_is_not_pickled",
+        f"retries no tool; its model reads the error|"
+        f"{_AD_BARE}::test_failed_read_runs_once_as_bare",
+        f"{_AD_BARE}::test_raw_is_what_the_runner_yields",
+        "validators::test_approved_call_agrees_with_bare",
+    ),
 }
 
 
 def features() -> list[tuple[str, tuple[str, ...]]]:
     """Return all rows of the second table."""
-    unknown = ("not compared yet",) * len(COMPARED)
-    columns = [COMPARISONS.get(page, unknown) for _, page, _ in FRAMEWORKS[:-1]]
+    columns = [COMPARISONS[page] for _, page, _ in FRAMEWORKS[:-1]]
     return [*FEATURES, *zip(COMPARED, zip(*columns, strict=True), strict=True)]
 
 

@@ -19,7 +19,7 @@ from sayso import (
     Rule,
     SaysoError,
 )
-from sayso.adapters.calls import closing_text
+from sayso.adapters.calls import closing_text, outcome_with_errors
 from sayso.gate.framework import (
     FrameworkAgent,
     FrameworkCall,
@@ -455,6 +455,26 @@ async def test_closing_text_names_edited_arguments(world: World) -> None:
     text = closing_text(await world.thread.find("c1"))
     assert "A person changed the arguments" in text
     assert text.endswith("Its result: mail bob")
+
+
+@pytest.mark.parametrize("verdict", ["allow", "ask"])
+async def test_failed_read_runs_once_and_has_text(world: World, verdict: Any) -> None:
+    rule = Rule("look", verdict=verdict, effect="read")
+    gate = Gate(world.store, policy=Policy([rule]), agent="reader", wait=0)
+
+    async def run(args: dict[str, Any]) -> Any:
+        world.ran.append(args)
+        raise OSError("the camera is off")
+
+    call = FrameworkCall(id="c1", tool=FrameworkTool(name="look"), args={}, run=run)
+    thread = FrameworkThread(gate, "read")
+    if verdict == "ask":
+        with pytest.raises(Paused):
+            await outcome_with_errors(thread, call)
+        await world.decide()
+    outcome = await outcome_with_errors(thread, call)
+    assert (outcome.ok, world.ran) == (False, [{}])
+    assert "OSError: the camera is off" in outcome.text
 
 
 async def test_thread_named_like_second_run_is_another(world: World) -> None:

@@ -280,7 +280,30 @@ class Dspy:
         return guard(agent, gate, lm=self.lm)
 
 
-FRAMEWORKS = [LangChain, OpenAIAgents, AgentFramework, PydanticAI, Dspy]
+class GoogleADK:
+    def agent(self, function: Callable[..., str], args: dict[str, Any]) -> Any:
+        from google.adk.agents import LlmAgent
+        from google.adk.tools.function_tool import FunctionTool
+        from google_adk_world import Turns, call
+        from harness_google_adk import FakeModel
+
+        tool = FunctionTool(function)
+        tool.name = "act"
+        script = Turns([[call("act", "c1", **args)], "Done."])
+        return LlmAgent(name="actor", model=FakeModel(script=script), tools=[tool])
+
+    async def run_bare(self, agent: Any) -> None:
+        from harness_google_adk import run_bare
+
+        await run_bare(agent, "act")
+
+    def guard(self, agent: Any, gate: sayso.Gate) -> FrameworkAgent:
+        from sayso.adapters.google_adk import guard
+
+        return guard(agent, gate)
+
+
+FRAMEWORKS = [LangChain, OpenAIAgents, AgentFramework, PydanticAI, Dspy, GoogleADK]
 #: DSPy ignores validators in ``Annotated``, and has those of nested models.
 CONVERTING = [LangChain, OpenAIAgents, AgentFramework, PydanticAI]
 

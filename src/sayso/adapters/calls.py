@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
 from pydantic import AliasChoices, BaseModel, ValidationError
@@ -12,7 +13,7 @@ from pydantic_core import to_jsonable_python
 
 from sayso import codec
 from sayso.engine.commands import Reask
-from sayso.errors import InvalidCall, Paused, SaysoError
+from sayso.errors import InvalidCall, Paused, SaysoError, describe_error
 from sayso.gate import outcomes
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool, Outcome
@@ -111,8 +112,13 @@ async def outcome_with_errors(calls: FrameworkThread, call: FrameworkCall) -> Ou
         return await calls.outcome(call)
     except SaysoError:
         raise
-    except Exception:  # the tool's own: it is recorded, and the row has the text
-        return await calls.outcome(call)
+    except Exception as error:  # the tool's own
+        row = await calls.find(call.id)
+        if row is not None and row.status is not CallStatus.READY:
+            return replace(await calls.outcome(call), error=error)
+        # A read, which is not recorded as failed: the model may make the same call again.
+        text = f"The call failed: {describe_error(error)}"
+        return Outcome(ok=False, value=None, text=text, error=error)
 
 
 async def settle(calls: FrameworkThread, made: Sequence[FrameworkCall]) -> dict[str, Outcome]:

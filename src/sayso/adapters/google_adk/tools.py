@@ -27,7 +27,7 @@ from google.adk.tools.tool_context import ToolContext
 from google.adk.tools.transfer_to_agent_tool import transfer_to_agent
 from pydantic_core import to_jsonable_python
 
-from sayso import codec, schema
+from sayso import codec
 from sayso.adapters.google_adk.turn import ACTIONS, current_turn
 from sayso.errors import InvalidCall, Rejected
 from sayso.gate import outcomes
@@ -335,10 +335,7 @@ def _normalize(
     missing = [name for name in tool._get_mandatory_args() if name not in values]
     if missing:
         raise InvalidCall(f"{missing[0]}: the argument is missing", missing[0])
-    shown = _as_shown(described.parameters, values)
-    for path, message in schema.errors(described.schema, shown)[:1]:
-        raise InvalidCall(f"{path}: {message}", path)
-    return shown
+    return _as_shown(described.parameters, values)
 
 
 def _as_shown(parameters: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Json]:

@@ -14,7 +14,7 @@ from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 
 from sayso import codec
-from sayso.adapters.calls import cancel_skipped, closing_text
+from sayso.adapters.calls import cancel_skipped, closing_text, outcome_with_errors
 from sayso.adapters.conversation import Body, ReplayLog, shown
 from sayso.errors import CallFailed, Paused, SaysoError
 from sayso.gate import outcomes
@@ -210,9 +210,8 @@ class Turn:
         self._skipped.discard(call.id)
         self._arrived.append(call)
         self._running += 1
-        failure: Exception | None = None
         try:
-            outcome, failure = await self._settled(call)
+            outcome = await self._settled(call)
         except (Paused, SaysoError) as stop:
             self.stop = stop
         finally:
@@ -223,23 +222,18 @@ class Turn:
             await self._idle.wait()
             raise _Stopped
         failed = outcome.call is not None and outcome.call.status is CallStatus.FAILED
-        if failed and _handles_errors(context):
-            raise failure or CallFailed(outcome.text)
+        if (failed or outcome.error) and _handles_errors(context):
+            raise outcome.error or CallFailed(outcome.text)
         return outcome
 
-    async def _settled(self, call: FrameworkCall) -> tuple[Outcome, Exception | None]:
+    async def _settled(self, call: FrameworkCall) -> Outcome:
         await asyncio.sleep(0)  # so that the other calls of the reply arrive
         async with self._asking:
             arrived = self._arrived
             self._arrived = []
             if arrived:
                 await self.log.calls.ask(arrived)
-        try:
-            return await self.log.calls.outcome(call), None
-        except SaysoError:
-            raise
-        except Exception as error:  # the tool's own, which is recorded
-            return await self.log.calls.outcome(call), error
+        return await outcome_with_errors(self.log.calls, call)
 
     async def close(self) -> None:
         """Cancel the calls that ADK has answered without running their tools."""

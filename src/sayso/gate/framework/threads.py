@@ -92,6 +92,8 @@ class Outcome:
     call: Call | None = None
     #: The call, or a request in its body, was refused.
     refused: bool = False
+    #: What the tool has raised just now.
+    error: Exception | None = None
 
     @property
     def by_person(self) -> bool:
