@@ -28,6 +28,7 @@ export default defineConfig({
     },
   },
   server: {
+    fs: { allow: [".."] }, // a test reads a page of the documentation
     proxy: {
       "/api": "http://127.0.0.1:8321",
       "/demo": "http://127.0.0.1:8321",

@@ -1,5 +1,6 @@
 import { expect, it } from "vitest";
-import { actorName, eventLabel, eventReason } from "./eventLabels";
+import page from "../../../docs/audit.md?raw";
+import { LABELS, actorName, eventLabel, eventReason } from "./eventLabels";
 
 it("a decision is labelled by its type", () => {
   expect(eventLabel("decided", { decision: "approve" }).text).toBe("approved");
@@ -15,6 +16,21 @@ it("a failure does not look like a success", () => {
 
 it("an unknown event type is shown as it is", () => {
   expect(eventLabel("key_rotated").text).toBe("key rotated");
+});
+
+it("every documented event has a label", () => {
+  const cells = [...page.matchAll(/^\| (`[a-z_`, ]+`) \|/gm)].map((row) => row[1]!);
+  const types = cells.flatMap((cell) => [...cell.matchAll(/[a-z_]+/g)].map(([type]) => type));
+  expect(types.length).toBeGreaterThan(40);
+  expect(types.filter((type) => !(type in LABELS))).toEqual([]);
+});
+
+it("a change of a person names them and what they may do now", () => {
+  const ana = { person: "ana", role: "reviewer", groups: ["finance", "ops"], stand_in: "ben" };
+  expect(eventLabel("person_added", { ...ana, stand_in: "" }).text).toBe("added ana: reviewer in finance, ops");
+  expect(eventLabel("person_changed", ana).text).toBe("changed ana: reviewer in finance, ops; ben decides meanwhile");
+  expect(eventLabel("person_removed", { person: "ana" }).text).toBe("removed ana");
+  expect(eventLabel("person_changed", null).text).toBe("changed what a person may do");
 });
 
 it("actors get readable names", () => {
@@ -38,6 +54,7 @@ it("signing in is not shown as creating a token", () => {
     "created the token tok_1a for bot (agent)",
   );
   expect(eventLabel("token_revoked", { token: "tok_1a" }).text).toBe("revoked the token tok_1a");
+  expect(eventLabel("token_created", { token: "pky_AbC", person: "ana" }).text).toBe("added a passkey");
   expect(eventLabel("token_created", null).text).toBe("signed in or created a token");
 });
 

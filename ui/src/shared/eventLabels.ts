@@ -12,19 +12,30 @@ interface EventLabel {
 
 type Label = [text: string, icon: IconName, tone: EventLabel["tone"]];
 
-const LABELS: Record<string, Label> = {
+export const LABELS: Record<string, Label> = {
   opened: ["opened the thread", "plus", "off"],
   asked: ["asked for a decision", "question", "warn"],
   reasked: ["asked again", "question", "warn"],
   revised: ["changed the request", "edit", "off"],
+  tightened: ["made the terms of the request stricter", "shield", "off"],
   voted: ["voted to approve", "check", "good"],
+  votes_voided: ["removed votes that no longer count", "cross", "off"],
   decided: ["decided", "check", "good"],
   allowed: ["allowed the call without approval", "shield", "off"],
   denied: ["denied the call", "cross", "bad"],
+  began: ["began the run", "play", "off"],
+  said: ["added messages", "reply", "off"],
+  saved: ["saved the state of the run", "check", "off"],
   claimed: ["claimed the run", "user", "off"],
   lease_released: ["released the run", "user", "off"],
   woken: ["woke the run", "play", "off"],
+  broke: ["could not continue the run", "warning", "warn"],
+  ungated: ["let some tools run without the gate", "warning", "warn"],
   started: ["started the call", "play", "off"],
+  read_started: ["started to read", "play", "off"],
+  read_stopped: ["stopped reading, and may try again", "clock", "off"],
+  read_recorded: ["recorded what was read", "check", "good"],
+  duplicate: ["did not start the call, since its effect exists", "doubt", "off"],
   released: ["was cleared to run the call itself", "play", "good"],
   joined: ["made the same call again", "question", "off"],
   deferred: ["was told to wait for a decision", "clock", "off"],
@@ -40,6 +51,7 @@ const LABELS: Record<string, Label> = {
   cancelled: ["cancelled the request", "cross", "off"],
   superseded: ["replaced the request with newer input", "doubt", "off"],
   stopping: ["stopped the run", "cross", "off"],
+  reopened: ["reopened the run", "play", "off"],
   run_cancelled: ["cancelled the run", "cross", "off"],
   finished: ["finished the run", "check", "off"],
   granted: ["created a grant", "key", "good"],
@@ -48,17 +60,31 @@ const LABELS: Record<string, Label> = {
   prompted: ["wrote something new", "user", "off"],
   refused: ["was refused access", "shield", "warn"],
   revealed: ["revealed masked values", "eye", "warn"],
+  checked: ["tried out an edit of masked values", "eye", "warn"],
   policy_loaded: ["loaded a policy", "shield", "off"],
   pruned: ["pruned old content", "trash", "off"],
   webhook_dead: ["gave up on a webhook", "warning", "warn"],
+  person_added: ["added a person or an agent", "user", "off"],
+  person_changed: ["changed what a person may do", "user", "off"],
+  person_removed: ["removed a person or an agent", "user", "warn"],
   token_created: ["signed in or created a token", "key", "off"],
   token_revoked: ["signed out or revoked a token", "key", "off"],
 };
 
 /** Sessions and sign-in links are tokens too. The prefix of the id, if the user may see it, says which. */
 const TOKEN_TEXTS: Record<string, Record<string, string>> = {
-  token_created: { ses: "signed in", lnk: "created a sign-in link", tok: "created the token" },
-  token_revoked: { ses: "signed out", lnk: "revoked a sign-in link", tok: "revoked the token" },
+  token_created: {
+    ses: "signed in",
+    lnk: "created a sign-in link",
+    tok: "created the token",
+    pky: "added a passkey",
+  },
+  token_revoked: {
+    ses: "signed out",
+    lnk: "revoked a sign-in link",
+    tok: "revoked the token",
+    pky: "removed a passkey",
+  },
 };
 
 const DECISIONS: Record<string, Label> = {
@@ -86,7 +112,21 @@ export function eventLabel(type: string, body?: Json): EventLabel {
   const decided = type === "decided" ? DECISIONS[String(bodyField(body, "decision"))] : undefined;
   const failed = IS_FAILURE[type]?.(body) ? FAILURES[type] : undefined;
   const [text, icon, tone] = decided ?? failed ?? LABELS[type] ?? [type.replaceAll("_", " "), "medium", "off"];
-  return { text: tokenText(type, body) || text, icon, tone };
+  return { text: tokenText(type, body) || personText(type, body) || text, icon, tone };
+}
+
+/** What happened to a person, if the user may see it: with their rights and their stand-in after a change. */
+function personText(type: string, body?: Json): string {
+  const verb = { person_added: "added", person_changed: "changed", person_removed: "removed" }[type];
+  const name = bodyField(body, "person");
+  if (!verb || typeof name !== "string") return "";
+  const role = bodyField(body, "role");
+  if (typeof role !== "string") return `${verb} ${visible(name)}`;
+  const groups = bodyField(body, "groups");
+  const inGroups = Array.isArray(groups) && groups.length > 0 ? ` in ${groups.map((group) => visible(String(group))).join(", ")}` : "";
+  const standIn = bodyField(body, "stand_in");
+  const away = typeof standIn === "string" && standIn ? `; ${visible(standIn)} decides meanwhile` : "";
+  return `${verb} ${visible(name)}: ${role}${inGroups}${away}`;
 }
 
 function tokenText(type: string, body?: Json): string {
