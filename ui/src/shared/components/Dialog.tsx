@@ -17,7 +17,8 @@ export function Dialog({ title, onClose, children, wide }: DialogProps): ReactEl
     const before = document.activeElement;
     if (!dialog.open) dialog.showModal();
     // Browsers would focus the close button.
-    dialog.querySelector<HTMLElement>("[data-autofocus], h2")?.focus();
+    const first = dialog.querySelector<HTMLElement>("[data-autofocus]") ?? dialog.querySelector<HTMLElement>("h2");
+    first?.focus();
     return () => {
       dialog.close();
       if (before instanceof HTMLElement && before.isConnected) before.focus();
