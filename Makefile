@@ -87,7 +87,7 @@ site: $(READY) ## build the documentation site into build/site; a broken link or
 
 pictures: $(READY) ## render the screenshots of the documentation again
 	@mkdir -p docs/images
-	SAYSO_PICTURES=$(CURDIR)/docs/images $(BIN)/pytest -q tests/pages/test_pages_people.py -k pictures
+	SAYSO_PICTURES=$(CURDIR)/docs/images $(BIN)/pytest -q tests/pages -k pictures
 
 clean: ## remove the environment, caches and builds
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -87,11 +87,10 @@ def parse_arguments(text: str) -> dict[str, Any]:
 def loads(data: str | bytes) -> Any:
     """Parse JSON that this package stored."""
     text = data.decode() if isinstance(data, bytes) else data
-    # What we write has no space around it, and skipping space takes as long as a short value.
-    try:
-        value, end = _scan_once(text, 0)
-    except StopIteration:
+    if text[:1].isspace():
         return json.loads(text)
+    # What we write has no space around it, and skipping space takes as long as a short value.
+    value, end = _PLAIN.raw_decode(text)
     return value if end == len(text) else json.loads(text)
 
 
@@ -152,7 +151,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _STRICT = json.JSONDecoder(object_pairs_hook=_unique)
-_scan_once = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+_PLAIN = json.JSONDecoder()
 
 
 #: If all keys are ASCII and no number is a float, this writes the RFC 8785 bytes, several times

@@ -205,6 +205,10 @@ class Call(NamedTuple):
         """The arguments that are passed on when it runs, and that a person edits."""
         return self.args if self.written is None else self.written
 
+    def with_mac(self, seq: int, mac: str = "") -> Call:
+        """Return the row with its last two fields, which only the end of a transaction knows."""
+        return tuple.__new__(Call, (*self[:-2], seq, mac))
+
 
 class Run(NamedTuple):
     """One execution of an agent; also its own entry in the queue.
@@ -245,6 +249,10 @@ class Run(NamedTuple):
     def size(self) -> int:
         """About how much text it holds."""
         return len(self.snapshot or "") + len(self.output or "")
+
+    def with_mac(self, seq: int, mac: str = "") -> Run:
+        """Return the row with its last two fields, which only the end of a transaction knows."""
+        return tuple.__new__(Run, (*self[:-2], seq, mac))
 
     def leased(self, now: Micros) -> bool:
         """Return whether a process holds the run right now."""

@@ -67,7 +67,7 @@ def public_status(call: Call) -> RequestStatus:
         return "pending"
     if call.status in _SETTLED:
         return "edited" if call.original is not None else "approved"
-    return call.status._value_  # type: ignore[return-value]  # the other names are the same
+    return cast(RequestStatus, str(call.status))
 
 
 def is_request(call: Call) -> bool:

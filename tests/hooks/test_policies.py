@@ -28,15 +28,14 @@ SIGNS = "|&;<>(){}$`\"'\\\n *~=!#"
 
 
 def verdict(preset: str, tool: str, **args: Any) -> str:
-    call = ToolCall(tool, {"cwd": CWD, **args})
     judging = Policy.preset(preset).judge(
-        call,
+        ToolCall(tool, {"cwd": CWD, **args}),
         agent="claude",
         now=datetime.now(UTC),
         own=Terms(),
         needs_approval=True,
     )
-    return str(run_sync(run_judging(judging, call)).verdict)
+    return str(run_sync(run_judging(judging)).verdict)
 
 
 READS = [

@@ -96,11 +96,13 @@ def test_passkey_signs_decision_on_the_page(page: Page, url: str, store: Store) 
 def test_passkey_signs_in_and_can_be_removed(page: Page, url: str, store: Store) -> None:
     add_passkey(page, url, store)
     page.get_by_label("Account: ana").click()
-    page.get_by_role("button", name="Sign out").click()
+    page.get_by_role("button", name="Sign out", exact=True).click()
     page.get_by_role("button", name="Use a passkey").click()
     page.wait_for_url("**/inbox**")
     page.goto(f"{url}/account")
-    page.get_by_role("button", name="Remove").click()  # the session that it opened ends, too
+    page.get_by_role("button", name="Remove passkey My laptop").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove passkey").click()
+    # The session that it opened ends, too.
     expect(page.get_by_role("link", name="Sign in")).to_be_visible()
 
 

@@ -87,8 +87,8 @@ def decide(work: UnitOfWork, command: Decide) -> Call:
             f"{call.id} cannot run again, because its run was cancelled ({stopped}): "
             "enter its result (respond), or give up (reject)"
         )
-    eligible = _eligible(work, call)
-    decided = signed(work, _unsigned(work, command, digest, by, on_behalf_of, **eligible))
+    decided = _unsigned(work, command, digest, by, on_behalf_of)
+    decided = signed(work, replace(decided, **_eligible(work, call)))
     if command.type == "reject":
         call = _reject(work, call, command, decided)
     elif command.type == "respond":
@@ -237,15 +237,9 @@ def void_votes(work: UnitOfWork, command: VoidVotes) -> Call:
 
 
 def _unsigned(
-    work: UnitOfWork,
-    command: Decide,
-    digest: str,
-    by: Proven,
-    on_behalf_of: str,
-    **eligible: Any,
+    work: UnitOfWork, command: Decide, digest: str, by: Proven, on_behalf_of: str
 ) -> Decided:
     return Decided(
-        **eligible,
         type=command.type,
         by=by.name,
         on_behalf_of=on_behalf_of,

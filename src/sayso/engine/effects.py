@@ -31,9 +31,7 @@ _DUPLICATE, _BELONGS = "DuplicateEffect: the effect ", " belongs to "
 
 def is_remote(binds: str) -> bool:
     """Return whether an agent on another machine opened a call, which is bound to its body."""
-    if not binds:
-        return False
-    bound = json.loads(binds)
+    bound = json.loads(binds) if binds else None
     return isinstance(bound, dict) and "body" in bound and bound.keys() <= {"body", "facts"}
 
 
@@ -45,10 +43,8 @@ def key_of(agent: str, binds: str, terms: Terms, args: str, given: str = "") -> 
     if terms.effect == "read":
         return ""
     key = effect_key(terms.effect_key, json.loads(args)) if terms.effect_key else given
-    if not key:
-        return ""
     space = agent.replace("%", "%25").replace("/", "%2F") if is_remote(binds) else ""
-    return f"{space}/{key}"
+    return f"{space}/{key}" if key else ""
 
 
 def shown_key(key: str) -> str:

@@ -260,10 +260,9 @@ def start_read(work: UnitOfWork, call: Call, owner: str) -> Call:
 
 def reads_under_lease(work: UnitOfWork, call: Call) -> bool:
     """Return whether the process that holds the run started this read."""
-    if call.status is not CallStatus.READY or call.token == 0 or not call.is_read:
-        return False
     run = work.require_run()
-    return call.token == run.token and run.leased(work.now)
+    ours = call.token != 0 and call.token == run.token and run.leased(work.now)
+    return call.is_read and call.status is CallStatus.READY and ours
 
 
 def record_read(work: UnitOfWork, call: Call, command: commands.Record) -> Call:

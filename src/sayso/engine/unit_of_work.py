@@ -161,11 +161,8 @@ class UnitOfWork:
         return run
 
     def set_run(self, status: RunStatus, **changes: Any) -> Run:
-        run = self.run or self.require_run()
-        if status is run.status and not changes:
-            return run
-        moved_run = run_moved(run, status, **changes)
-        return run if moved_run == run else self.put_run(moved_run)
+        run = run_moved(self.run or self.require_run(), status, **changes)
+        return run if run == self.run else self.put_run(run)
 
     def put_call(self, call: Call) -> Call:
         """Change a call without moving it."""
@@ -257,8 +254,8 @@ class UnitOfWork:
             body["salt"] = self.deps.salt()
             text = _body(body)
             digest = hashlib.sha256(text.encode()).hexdigest()
-            covered = dumps((head, thread.id, seq, self.now, type, run, call, actor, digest))
-            head = self.deps.link(covered.encode("utf-8", "surrogatepass"))
+            covered = _link_bytes(head, thread.id, seq, self.now, type, run, call, actor, digest)
+            head = self.deps.link(covered)
             event = (thread.id, seq, self.now, type, actor, text, digest, head, run, call, 0)
             self.events.append(tuple.__new__(Event, event))
         created = thread.created or self.now
@@ -292,14 +289,12 @@ class UnitOfWork:
         self._chain_events()
         mac, seq = self.deps.mac, self.thread.seq
         if self.run is not None and self.run_touched:
-            written = (*self.run[:-2], seq, values_mac(Run, self.run, mac, seq))
-            self.run = tuple.__new__(Run, written)
+            self.run = self.run.with_mac(seq, values_mac(Run, self.run, mac, seq))
         for call_id, call in self.touched_calls.items():
             values = call_values(call)
-            ending = (seq, values_mac(Call, values, mac, seq))
-            call = tuple.__new__(Call, (*call[:-2], *ending))
+            call = call.with_mac(seq, values_mac(Call, values, mac, seq))
             self.touched_calls[call_id] = self.calls[call_id] = call
-            self.call_values[call_id] = (*values[:-2], *ending)
+            self.call_values[call_id] = (*values[:-2], seq, call.mac)
         for grant_id, grant in self.touched_grants.items():
             self.touched_grants[grant_id] = replace(grant, mac=row_mac(grant, mac))
         self.grants.update(self.touched_grants)
@@ -387,5 +382,8 @@ def sha256_hex(text: str) -> str:
 def link_bytes(previous: str, event: Event) -> bytes:
     """Return what the hash of an event covers: the event and the hash before it."""
     e = event
-    covered = (previous, e.thread, e.seq, e.at, e.type, e.run, e.call, e.actor, e.digest)
-    return dumps(covered).encode("utf-8", "surrogatepass")
+    return _link_bytes(previous, e.thread, e.seq, e.at, e.type, e.run, e.call, e.actor, e.digest)
+
+
+def _link_bytes(*parts: str | int) -> bytes:
+    return dumps(parts).encode("utf-8", "surrogatepass")

@@ -13,7 +13,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
 
 from sayso import codec
@@ -37,7 +36,7 @@ from sayso.engine.commands import (
     Suspend,
 )
 from sayso.errors import Cancelled, Conflict, Denied, InvalidCall, Leased, StoreError
-from sayso.gate.lease import AttemptLease, RunLease, leased, refuse_own_run, renewer_of
+from sayso.gate.lease import AttemptLease, RunLease, leased, refuse_own_run
 from sayso.gate.outcomes import not_run
 from sayso.gate.plan import Plan, Settler, judged_call, raised_terms, recheck, verify
 from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
@@ -433,8 +432,8 @@ class StoreBackend(Backend):
     ) -> Call:
         """Start one call. Raise ``Conflict`` if it changed since it was cleared."""
         command = self.start([cleared], entry.owner, lease)
-        started: Call
-        *_, (started,) = await self._start(entry, {cleared.call.id}, command)
+        results = await self._start(entry, {cleared.call.id}, command)
+        started: Call = results[-1][0]
         return started
 
     async def begin(self, entry: RunEntry, plan: Plan, call: Call) -> Step:
@@ -570,9 +569,8 @@ class StoreBackend(Backend):
             after = Finish(thread=call.thread, run=call.run, status=status)
         else:
             after = ReadRun(thread=call.thread, run=call.run)
-        recorded: Call
         recorded, entry.recorded = await write_shielded(self.store, record, after)
-        return recorded
+        return cast(Call, recorded)
 
     def _ends(self, entry: RunEntry, status: str) -> tuple[Command, ...]:
         if not entry.alone:
@@ -605,9 +603,8 @@ class StoreBackend(Backend):
         if call.is_read:
             return super().attempt(call)
         lease = AttemptLease(self.store, call, self.lease_length)
-        renewer = renewer_of(self.store)
-        renewer.keep(lease)
-        return Body(partial(renewer.drop, lease))
+        lease.keep()
+        return Body(lease.drop)
 
     async def send(self, call: Call, command: Command) -> Call:
         """Write a command about one call, and return its row."""

@@ -132,22 +132,7 @@ class Driver:
         self.backend.check_usable()
         progress = _CallProgress(plan)
         try:
-            call = None if new else await self.backend.find(entry, plan)
-            started = False
-            if call is None:
-                call, started, write = await self.backend.propose(entry, plan)
-                if write is not None:
-                    return await self._read(entry, plan, call, write)
-                if call.status is CallStatus.ASKED:
-                    call = await self._notify(entry, progress, call)
-            while not started:
-                if call.status is CallStatus.READY:
-                    call, started = await self._start(entry, progress, call)
-                elif call.status in _WAITS:
-                    call = await self._await(entry, progress, call)
-                else:
-                    return await self._ended(plan, call)
-            return await self._run(entry, progress, call)
+            return await self._result(entry, progress, new=new)
         except Paused:
             entry.note_paused(plan.key)
             raise
@@ -156,13 +141,32 @@ class Driver:
                 await self.backend.finish(entry, "failed")
             raise
 
+    async def _result(self, entry: RunEntry, progress: _CallProgress, *, new: bool) -> Any:
+        plan = progress.plan
+        found = None if new else await self.backend.find(entry, plan)
+        if found is None:
+            call, started, write = await self.backend.propose(entry, plan)
+            if write is not None:
+                return await self._read(entry, plan, call, write)
+            if call.status is CallStatus.ASKED:
+                call = await self._notify(entry, progress, call)
+        else:
+            call, started = found, False
+        while True:
+            if started:
+                return await self._run(entry, progress, call)
+            if call.status is CallStatus.READY:
+                call, started = await self._start(entry, progress, call)
+            elif call.status in _WAITS:
+                call = await self._await(entry, progress, call)
+            else:
+                return await self._ended(plan, call)
+
     async def _start(
         self, entry: RunEntry, progress: _CallProgress, call: Call
     ) -> tuple[Call, bool]:
         """Start an approved call. Return the row, and whether it started."""
-        plan = progress.plan
-        progress.began = time.monotonic()
-        started = False
+        plan, progress.began, started = progress.plan, time.monotonic(), False
         if plan.run is None:
             row = await self.backend.confirm(entry, plan, call)
         else:

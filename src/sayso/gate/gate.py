@@ -479,7 +479,10 @@ async def policy_terms(
     now = moment(gate.store.now())
     rules = policy_in_force(gate, policy)
     judging = rules.judge(call, agent=gate.agent, now=now, own=own, needs_approval=needs_approval)
-    return await run_judging(judging, call, always_asks=needs_approval is True)
+    terms = await run_judging(judging)
+    if needs_approval is True:
+        terms = ask_despite_preset(terms)
+    return await add_footprint(terms, call)
 
 
 def policy_in_force(gate: Gate, policy: Policy | None) -> Policy:
@@ -491,18 +494,11 @@ def policy_in_force(gate: Gate, policy: Policy | None) -> Policy:
     return gate.policy if policy is None else policy.then(gate.policy)
 
 
-#: ``sayso.hooks.footprints`` once a call needed it: it says what calls of coding agents are about.
-_footprints: Any = None
-
-
-async def run_judging(judging: Judging, call: ToolCall, *, always_asks: bool = False) -> Terms:
-    """Evaluate the predicates that a policy yields for a call, and return its terms.
+async def run_judging(judging: Judging) -> Terms:
+    """Evaluate the predicates that a policy yields, and return its terms.
 
     A predicate that raises, or takes longer than ``PREDICATE_SECONDS``, counts as an error.
-    ``always_asks`` says that the tool or the agent asks about it, which no preset answers. The
-    terms of a coding agent's call also say what it is about, for grants.
     """
-    global _footprints
     try:
         predicate, args = next(judging)
         while True:
@@ -510,13 +506,23 @@ async def run_judging(judging: Judging, call: ToolCall, *, always_asks: bool = F
             predicate, args = judging.send(result)
     except StopIteration as stop:
         terms: Terms = stop.value
-    if always_asks and terms.preset:
-        terms = ask_despite_preset(terms)
-    if _footprints is None:  # its modules read files, which would block the event loop
-        _footprints = await to_thread(importlib.import_module, "sayso.hooks.footprints")
-    if call.name not in _footprints.TOOLS:
         return terms
-    about = await to_thread(_footprints.footprint, call.name, call.args)
+
+
+@functools.cache
+def _footprints() -> Any:
+    """Return the module that says what calls of coding agents are about."""
+    return importlib.import_module("sayso.hooks.footprints")
+
+
+async def add_footprint(terms: Terms, call: ToolCall) -> Terms:
+    """Add what a call of a coding agent is about to its terms, for grants."""
+    if not _footprints.cache_info().currsize:
+        await to_thread(_footprints)  # its modules read files, which would block the event loop
+    footprints = _footprints()
+    if call.name not in footprints.TOOLS:
+        return terms
+    about = await to_thread(footprints.footprint, call.name, call.args)
     if about is None:
         return terms
     return replace(terms, footprint=codec.canonical(about).decode())

@@ -251,6 +251,15 @@ class AttemptLease:
         self.store = store
         self.length = length
         self._call = call
+        self._renewer = renewer_of(store)
+
+    def keep(self) -> None:
+        """Renew it from now on."""
+        self._renewer.keep(self)
+
+    def drop(self) -> None:
+        """Stop renewing: the body has ended."""
+        self._renewer.drop(self)
 
     def renewal(self) -> Renewal:
         """Return what the store needs to extend the lease."""

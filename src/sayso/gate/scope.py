@@ -76,7 +76,7 @@ class RunScope:
         named: str | None = None,
         refusal_scope: str = "",
     ) -> None:
-        if not (prefix or alone):  # it has the names of the scope around it, or was named here
+        if not prefix:  # the body of a call has the names of the scope around it
             if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME:
                 raise InvalidCall(f"a run needs a name of 1 to {MAX_NAME} characters", "run")
             checked_string(name, "run")

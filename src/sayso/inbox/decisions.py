@@ -18,7 +18,7 @@ from sayso.errors import Conflict, InvalidCall, InvalidDecision, NotAllowed
 from sayso.inbox.people import token_hash
 from sayso.passkeys import Assertion
 from sayso.redaction import find_placeholder, redact, redact_declared, secrets_in
-from sayso.rows import Call, CallStatus, Proven, Tool
+from sayso.rows import Call, CallStatus, Confirmation, Tool
 from sayso.stores.base import Query, Store, matches_scope
 from sayso.types import (
     HIGH_RISKS,
@@ -70,11 +70,10 @@ def decision_words(decision: Decision) -> dict[str, Json]:
     return words
 
 
-def check_confirmation(by: Reviewer, request_id: str, seen: str | None, decision: Decision) -> None:
-    """Raise ``NotAllowed`` if a passkey signed another decision than this on what was seen."""
-    confirmation = by.confirmation if isinstance(by, Proven) else None
-    if confirmation is None:
-        return
+def check_confirmation(
+    confirmation: Confirmation, request_id: str, seen: str | None, decision: Decision
+) -> None:
+    """Raise ``NotAllowed`` unless a passkey signed this decision on what was seen."""
     assertion = Assertion.from_json(confirmation.evidence)
     signed = assertion.check()
     wanted = {"request": request_id, "digest": seen, "decision": decision_words(decision)}

@@ -33,7 +33,7 @@ from sayso.inbox.decisions import (
     grant_scopes,
     new_grant,
 )
-from sayso.inbox.people import no_request, presented, reviewer_of, rights
+from sayso.inbox.people import no_request, reviewer_of
 from sayso.policy import tighten
 from sayso.redaction import render_title
 from sayso.rows import Call, CallStatus, Event, Tool
@@ -464,16 +464,15 @@ class Inbox:
         check_is_decision(decision)
         if decision.request not in (None, request_id):
             raise Conflict(f"this decision was made for {decision.request}, not for {request_id}")
-        reviewer = presented(self.store, by, token)  # the transaction looks up their rights
-        if grant is not None or isinstance(decision, Edit):
-            reviewer = rights(self.store, reviewer)
+        reviewer = reviewer_of(self.store, by, token)
         seen = seen_digest or decision.seen_digest
         if decision.seen_digest not in (None, seen):
             raise Conflict(
                 f"request {request_id} is not what you saw: the decision and seen_digest name "
                 "different digests. Read the request again and decide on that"
             )
-        check_confirmation(reviewer, request_id, seen, decision)
+        if reviewer.confirmation is not None:
+            check_confirmation(reviewer.confirmation, request_id, seen, decision)
         call = self._reader.call(request_id)
         tool = self._reader.tool(call)
         message = value = args = written = terms = None

@@ -81,12 +81,6 @@ def os_user() -> Proven:
 
 def reviewer_of(store: Store, by: object, token: str | None) -> Proven:
     """Return the reviewer for a decision: authenticated by ``token`` or named in ``by``."""
-    reviewer = presented(store, by, token)
-    return reviewer if isinstance(reviewer, Proven) else rights(store, reviewer)
-
-
-def presented(store: Store, by: object, token: str | None) -> Reviewer:
-    """Return the reviewer for a decision. The rights of a mere name are not looked up yet."""
     if token is not None:
         return authenticate(store, token)
     if isinstance(by, Proven):
@@ -99,11 +93,11 @@ def presented(store: Store, by: object, token: str | None) -> Reviewer:
                 by.name,
                 by.assurance,
             )
-        return by
+        return rights(store, by)
     if not isinstance(by, str) or not by.strip():
         raise InvalidDecision("say who decides: by='ana', or token=...", "by")
     try:
-        return Reviewer(by)
+        return rights(store, Reviewer(by))
     except ValueError as error:
         raise InvalidDecision(f"by: {error}", "by") from None
 

@@ -57,7 +57,10 @@ log = logging.getLogger("sayso.server")
 #: Seconds between checks whether a seal is due.
 SEAL_CHECK = 10.0
 _STATIC = Path(__file__).parent / "static"
-_PAGES = ("", "inbox", "grants", "chat", "runs", "history", "insights", "account", "login")
+_PAGES = (
+    *("", "inbox", "grants", "chat", "runs", "history", "insights"),
+    *("people", "account", "login"),
+)
 
 
 def create_app(

@@ -25,7 +25,7 @@ from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFo
 from sayso.gate import Gate
 from sayso.gate.backend import Cleared, begun
 from sayso.gate.framework import FrameworkAgent
-from sayso.gate.gate import run_judging
+from sayso.gate.gate import add_footprint, run_judging
 from sayso.gate.options import MAX_NAME, checked_string, fixed_title, terms_from
 from sayso.gate.outcomes import ending
 from sayso.gate.plan import Plan, find_use, is_still_approved, new_call
@@ -33,7 +33,7 @@ from sayso.gate.scope import RunScope
 from sayso.inbox.decisions import Validate
 from sayso.inbox.inbox import Judge
 from sayso.inbox.people import no_request
-from sayso.policy import tighten, tighten_by_agent
+from sayso.policy import ask_despite_preset, tighten, tighten_by_agent
 from sayso.rows import Call, CallStatus, Run, Tool
 from sayso.server.schemas import ClaimBody, OpenBody, QuestionBody, ReportBody, ResultBody
 from sayso.server.service import Service
@@ -291,10 +291,13 @@ async def _terms(
     judging = service.gate.policy.judge(
         call, agent=agent, now=moment(now), own=Terms(), needs_approval=body.needs_approval
     )
-    judged = await run_judging(judging, call, always_asks=bool(body.needs_approval))
-    if judged.verdict is not Verdict.ASK:  # nobody is asked
+    said = await run_judging(judging)
+    if body.needs_approval:
+        said = ask_despite_preset(said)
+    said = await add_footprint(said, call)
+    if said.verdict is not Verdict.ASK:  # nobody is asked
         sent = {name: value for name, value in sent.items() if name in _TERMS_WITHOUT_ASKING}
-    return tighten_by_agent(judged, sent)
+    return tighten_by_agent(said, sent)
 
 
 def _sent_terms(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -523,7 +526,7 @@ async def judge_remote(gate: Gate, call: Call, args: Mapping[str, Json]) -> Term
     own = replace(call.terms, effect="once")
     now = moment(gate.store.now())
     judging = gate.policy.judge(tool_call, agent=call.agent, now=now, own=own)
-    return await run_judging(judging, tool_call)
+    return await add_footprint(await run_judging(judging), tool_call)
 
 
 def remote_binds(body: str, facts: Mapping[str, Json]) -> str:

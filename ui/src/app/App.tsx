@@ -7,7 +7,7 @@ import { Toasts } from "../shared/components/Toasts";
 import { startLive } from "../shared/live";
 import { useResource } from "../shared/useResource";
 import { navigate, usePath } from "../shared/router";
-import { MeContext } from "../shared/session";
+import { MeContext, useMe } from "../shared/session";
 import { useShortcuts } from "../shared/shortcuts";
 import { pagesOf } from "./pages";
 import { ShortcutsDialog } from "./ShortcutsDialog";
@@ -17,6 +17,7 @@ import { ErrorBoundary } from "./ErrorBoundary";
 const InboxPage = lazy(() => import("../inbox/InboxPage"));
 const GrantsPage = lazy(() => import("../pages/GrantsPage"));
 const AccountPage = lazy(() => import("../pages/AccountPage"));
+const PeoplePage = lazy(() => import("../people/PeoplePage"));
 const LoginPage = lazy(() => import("../pages/LoginPage"));
 const ChatPage = lazy(() => import("../chat/ChatPage"));
 const RunsPage = lazy(() => import("../runs/RunsPage"));
@@ -30,6 +31,7 @@ function split(path: string): [string, string | undefined] {
 }
 
 function Page({ path }: { path: string }): ReactElement {
+  const me = useMe();
   const [page, id] = split(path);
   switch (page) {
     case "inbox":
@@ -38,6 +40,8 @@ function Page({ path }: { path: string }): ReactElement {
       return <GrantsPage />;
     case "account":
       return <AccountPage />;
+    case "people":
+      return me.role === "admin" ? <PeoplePage id={id} /> : <AdminsOnly />;
     case "chat":
       return <ChatPage id={id} />;
     case "runs":
@@ -58,6 +62,19 @@ function Page({ path }: { path: string }): ReactElement {
   }
 }
 
+function AdminsOnly(): ReactElement {
+  const me = useMe();
+  return (
+    <main className="page">
+      <h1>This page is for admins</h1>
+      <p className="muted">
+        You are signed in as {me.name}, {me.role}. Your sessions and passkeys are on the page of{" "}
+        <a href="/account">your account</a>.
+      </p>
+    </main>
+  );
+}
+
 function SignedIn({ path }: { path: string }): ReactElement | null {
   const me = useResource("me", api.me);
   const [help, setHelp] = useState(false);
@@ -68,7 +85,8 @@ function SignedIn({ path }: { path: string }): ReactElement | null {
     if (out) navigate(`/login?next=${encodeURIComponent(location.pathname + location.search)}`, { replace: true });
   }, [out]);
   const home = me.data && pagesOf(me.data)[0]!.to;
-  const stray = home !== undefined && (path === "/" || (home === "/chat" && split(path)[0] !== "chat"));
+  const elsewhere = home === "/chat" && !["chat", "account"].includes(split(path)[0]);
+  const stray = home !== undefined && (path === "/" || elsewhere);
   useEffect(() => {
     if (stray) navigate(home + location.search, { replace: true });
   }, [stray]);

@@ -54,9 +54,11 @@ export function UserMenu({ me }: { me: Me }): ReactElement {
               {me.groups.length > 0 && ` · ${me.groups.join(", ")}`} · {me.assurance}
             </span>
           </p>
-          <Link to="/grants" onClick={() => setOpen(false)}>
-            <Icon name="key" /> Grants and refusals
-          </Link>
+          {me.role !== "chat" && (
+            <Link to="/grants" onClick={() => setOpen(false)}>
+              <Icon name="key" /> Grants and refusals
+            </Link>
+          )}
           {me.auth && (
             <Link to="/account" onClick={() => setOpen(false)}>
               <Icon name="shield" /> Your account

@@ -7,9 +7,10 @@ export const PAGES = [
   { to: "/runs", name: "Runs", key: "r" },
   { to: "/history", name: "History", key: "h" },
   { to: "/insights", name: "Insights", key: "n" },
+  { to: "/people", name: "People", key: "p" },
 ] as const;
 
-/** The role `chat` has access to its own chats only. */
+/** The role `chat` has access to its own chats only, and admins alone see people. */
 export function pagesOf(me: Me): (typeof PAGES)[number][] {
-  return PAGES.filter((page) => me.role !== "chat" || page.to === "/chat");
+  return PAGES.filter(({ to }) => (me.role === "chat" ? to === "/chat" : to !== "/people" || me.role === "admin"));
 }

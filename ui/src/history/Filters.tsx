@@ -1,5 +1,6 @@
-import { useEffect, useState, type ReactElement } from "react";
+import type { ReactElement } from "react";
 import { api } from "../shared/api";
+import { SearchField } from "../shared/components/SearchField";
 import { Select } from "../shared/components/Select";
 import { useResource } from "../shared/useResource";
 import { useQuery } from "../shared/router";
@@ -30,7 +31,7 @@ export function Filters(): ReactElement {
   const named = (values: string[]) => values.map((value) => ({ value, label: value }));
   return (
     <div className="filters" role="group" aria-label="Filters">
-      <SearchField />
+      <SearchField label="Search tool, agent, description or ID" placeholder="Search text or ID" />
       <Select label="Outcome" all="Any outcome" value={query.get("status")} options={OUTCOMES} onChange={set("status")} />
       <Select label="Kind" all="Any kind" value={query.get("kind")} options={KINDS} onChange={set("kind")} />
       {agents.length > 1 && (
@@ -38,26 +39,5 @@ export function Filters(): ReactElement {
       )}
       <Select label="Tool" all="Any tool" value={query.get("tool")} options={named(tools)} onChange={set("tool")} />
     </div>
-  );
-}
-
-function SearchField(): ReactElement {
-  const [query, setQuery] = useQuery();
-  const current = query.get("q") ?? "";
-  const [text, setText] = useState(current);
-  useEffect(() => setText(current), [current]);
-  useEffect(() => {
-    if (text === current) return;
-    const timer = setTimeout(() => setQuery({ q: text.trim() || null }), 300);
-    return () => clearTimeout(timer);
-  }, [text, current, setQuery]);
-  return (
-    <input
-      type="search"
-      aria-label="Search tool, agent, description or ID"
-      placeholder="Search text or ID"
-      value={text}
-      onChange={(event) => setText(event.target.value)}
-    />
   );
 }

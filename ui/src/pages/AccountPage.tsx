@@ -1,7 +1,10 @@
-/** Your own passkeys: lists, adds and removes them. */
+/** Your account: where you are signed in, and your passkeys. */
 
 import { useState, type ReactElement } from "react";
-import { ApiError, api } from "../shared/api";
+import { api } from "../shared/api";
+import { FormDialog } from "../people/FormDialog";
+import { OwnSessions } from "../people/OwnSessions";
+import { useAction } from "../people/useAction";
 import { Button } from "../shared/components/Button";
 import { EmptyState, LoadError, Skeleton } from "../shared/components/States";
 import { Age } from "../shared/components/Time";
@@ -25,8 +28,8 @@ function Row({ passkey, onRemove }: { passkey: Passkey; onRemove: () => void }):
       <td data-label="Last used">
         <Age at={passkey.last_used_at} />
       </td>
-      <td>
-        <Button small tone="danger" onClick={onRemove}>
+      <td className="people-act">
+        <Button small tone="danger" aria-label={`Remove passkey ${passkey.device}`} onClick={onRemove}>
           Remove
         </Button>
       </td>
@@ -39,31 +42,25 @@ export default function AccountPage(): ReactElement {
   const ways = useResource("sign-ins", api.signIns).data;
   const passkeys = useResource("passkeys", api.passkeys);
   const [name, setName] = useState("");
-  const [busy, setBusy] = useState(false);
-  const change = async (work: () => Promise<unknown>, done: string) => {
-    setBusy(true);
-    try {
-      await work();
-      toast(done, "good");
-      setName("");
-      passkeys.reload();
-    } catch (problem) {
-      toast(problem instanceof ApiError ? problem.message : String(problem), "bad");
-    } finally {
-      setBusy(false);
-    }
+  const adding = useAction();
+  const [removing, setRemoving] = useState<Passkey | null>(null);
+  const add = async () => {
+    await api.addPasskey(await createPasskey(await api.newPasskey()), name.trim());
+    toast("Passkey added", "good");
+    setName("");
+    passkeys.reload();
   };
-  const add = async () => api.addPasskey(await createPasskey(await api.newPasskey()), name.trim());
   const items = passkeys.data?.items ?? [];
   return (
-    <main className="page">
+    <main className="page people">
       <div className="page-head">
         <h1>Your account</h1>
       </div>
-      <p className="muted">
+      <p className="muted account-who">
         Signed in as <strong>{me.name}</strong>, {me.role}
         {me.groups.length > 0 && `, in ${me.groups.join(", ")}`}.
       </p>
+      <OwnSessions />
       <h2>Passkeys</h2>
       <p className="muted">
         Sign in without a token, and confirm decisions whose rule asks for a passkey. A proof of such a decision names
@@ -75,27 +72,27 @@ export default function AccountPage(): ReactElement {
       {items.length > 0 && (
         <div className="card scroll-x" role="region" aria-label="Passkeys" tabIndex={0}>
           <table className="table stacked">
-          <thead>
-            <tr>
-              <th scope="col">Device</th>
-              <th scope="col">Fingerprint</th>
-              <th scope="col">Added</th>
-              <th scope="col">Last used</th>
-              <th scope="col">
-                <span className="sr-only">Actions</span>
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {items.map((passkey) => (
-              <Row
-                key={passkey.id}
-                passkey={passkey}
-                onRemove={() => void change(() => api.removePasskey(passkey.id), "Passkey removed")}
-              />
-            ))}
-          </tbody>
-        </table>
+            <thead>
+              <tr>
+                <th scope="col">Device</th>
+                <th scope="col">Fingerprint</th>
+                <th scope="col">Added</th>
+                <th scope="col">Last used</th>
+                <th scope="col">
+                  <span className="sr-only">Actions</span>
+                </th>
+              </tr>
+            </thead>
+            <tbody>
+              {items.map((passkey) => (
+                <Row
+                  key={passkey.id}
+                  passkey={passkey}
+                  onRemove={() => setRemoving(passkey)}
+                />
+              ))}
+            </tbody>
+          </table>
         </div>
       )}
       {ways && !ways.passkeys && (
@@ -108,17 +105,42 @@ export default function AccountPage(): ReactElement {
           className="account-add"
           onSubmit={(event) => {
             event.preventDefault();
-            void change(add, "Passkey added");
+            void adding.run(add);
           }}
         >
           <label className="field">
             <span className="field-label">Name of this device</span>
             <input value={name} maxLength={100} placeholder="My phone" onChange={(event) => setName(event.target.value)} />
           </label>
-          <Button type="submit" tone="primary" disabled={busy}>
+          <Button type="submit" tone="primary" disabled={adding.busy}>
             Add a passkey
           </Button>
+          {adding.error && (
+            <p className="field-error" role="alert">
+              {adding.error}
+            </p>
+          )}
         </form>
+      )}
+      {removing && (
+        <FormDialog
+          title="Remove this passkey?"
+          verb="Remove passkey"
+          danger
+          keep="Keep"
+          send={async () => {
+            await api.removePasskey(removing.id);
+            toast("Passkey removed", "good");
+            passkeys.reload();
+            setRemoving(null);
+          }}
+          onClose={() => setRemoving(null)}
+        >
+          <p className="wrap">
+            You can no longer sign in or confirm decisions with <strong>{visible(removing.device)}</strong>, and the
+            sessions that it opened end. Proofs of earlier decisions stay valid.
+          </p>
+        </FormDialog>
       )}
     </main>
   );

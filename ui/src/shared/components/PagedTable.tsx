@@ -9,14 +9,17 @@ interface Props<T> {
   /** What is listed, for messages: "runs". */
   what: string;
   pages: PagedList<T>;
+  /** An empty one is over the buttons. */
   heads: string[];
   testid: string;
   /** Shown if there are no items. */
   empty: ReactElement;
   row: (item: T) => ReactElement;
+  /** What the button for the next page says. */
+  more?: string;
 }
 
-export function PagedTable<T>({ what, pages, heads, testid, empty, row }: Props<T>): ReactElement {
+export function PagedTable<T>({ what, pages, heads, testid, empty, row, more = "Show older" }: Props<T>): ReactElement {
   if (pages.error && pages.items.length === 0) {
     return <LoadError what={what} error={pages.error} retry={pages.reload} />;
   }
@@ -31,7 +34,7 @@ export function PagedTable<T>({ what, pages, heads, testid, empty, row }: Props<
             <tr>
               {heads.map((head) => (
                 <th scope="col" key={head}>
-                  {head}
+                  {head || <span className="sr-only">Actions</span>}
                 </th>
               ))}
             </tr>
@@ -42,7 +45,7 @@ export function PagedTable<T>({ what, pages, heads, testid, empty, row }: Props<
       {pages.more && (
         <div className="more">
           <Button onClick={pages.loadMore} disabled={pages.busy}>
-            {pages.busy ? "Loading…" : "Show older"}
+            {pages.busy ? "Loading…" : more}
           </Button>
         </div>
       )}
