@@ -58,6 +58,26 @@ def test_admin_adds_changes_and_removes_person(serve: Serve) -> None:
     assert [p["name"] for p in admin.get("/api/people").json()["items"]] == ["boss"]
 
 
+def test_admin_links_account_and_sees_last_sign_in(serve: Serve) -> None:
+    server = serve()
+    admin = server.client(server.token("boss", "admin"))
+    token = server.token("ana")
+    server.token("ben")
+    account = {"account": {"issuer": "https://login.example.com", "subject": "u1"}}
+    linked = admin.post("/api/people/ana", json=account).json()["person"]
+    assert linked["origin"] == '["https://login.example.com", "u1"]'
+    refused = admin.post("/api/people/ben", json=account)
+    assert refused.status_code == 409
+    assert "belongs to 'ana'" in refused.json()["message"]
+    page = server.client(Origin=server.url)
+    assert page.post("/api/login", json={"token": token}).status_code == 204
+    listed = {row["name"]: row["signed_in_at"] for row in admin.get("/api/people").json()["items"]}
+    assert listed["ana"] is not None
+    assert listed["ben"] is None
+    page.post("/api/logout")
+    assert admin.get("/api/people/ana").json()["signed_in_at"] == listed["ana"]
+
+
 def test_admin_signs_person_out_everywhere(serve: Serve) -> None:
     server = serve()
     admin = server.client(server.token("boss", "admin"))

@@ -19,7 +19,7 @@ from sayso.audit.prove import prove
 from sayso.audit.replay import ImpossibleEvent, _check_passkey
 from sayso.codec import loads
 from sayso.inbox import add_person, remove_person
-from sayso.inbox.directory import link_person, new_link
+from sayso.inbox.directory import change_person, new_link
 from sayso.passkeys import encoded
 from sayso.policy import Policy, Rule
 from sayso.server.oidc import Settings
@@ -113,7 +113,7 @@ def test_mail_address_alone_links_no_person(served: Served, idp: OpenIDProvider)
     assert refused.status_code == 403
     assert "sayso people link ana" in refused.text
     assert browser.get("/api/me").status_code == 401
-    link_person(served.store, "ana", (idp.issuer, "user-1"), by="test")
+    change_person(served.store, "ana", by="test", account=(idp.issuer, "user-1"))
     assert oidc_sign_in(browser, idp).status_code == 303
     assert browser.get("/api/me").json()["role"] == "admin"
 

@@ -14,7 +14,6 @@ from sayso.cli.admin import Role
 from sayso.cli.common import Usage, caller, opened, reading
 from sayso.errors import NotFound
 from sayso.inbox import TakenAway, add_person, change_person, remove_person, set_stand_in
-from sayso.inbox.directory import link_person
 from sayso.rows import Person
 from sayso.stores.base import Store
 from sayso.types import SECOND, Micros, micros_of
@@ -146,7 +145,7 @@ def link(
     """Let a person sign in with an account of the OpenID provider."""
     with opened(store) as box:
         who = caller(box, token_file).must_be("admin")
-        linked = link_person(box.store, person, (issuer, subject), by=who.reviewer)
+        linked = change_person(box.store, person, by=who.reviewer, account=(issuer, subject)).person
         output.emit(person_json(linked), f"Linked {name(linked.name)}.", json=json)
 
 

@@ -140,18 +140,25 @@ def change_person(
     role: str | None = None,
     mail: str | None = None,
     away: tuple[str, Micros | None] | None = None,
+    account: tuple[str, str] | None = None,
 ) -> TakenAway:
-    """Change the groups, role, mail address or stand-in of a person; return what ended with it.
+    """Change the rights, mail address, stand-in or account of a person; return what ended with it.
 
     ``away`` is a stand-in and until when they decide, or ``("", None)`` if the person is back.
+    ``account`` is the issuer and subject with which they sign in through a provider from now on.
     Grants that rest on a lost right are revoked, and votes that do are void. Tokens and sessions
     stay valid, for what the person may do now.
     """
     if role is not None and role not in ROLES:
         raise NotAllowed(f"role {role!r}: use one of {', '.join(ROLES)}")
+    origin = None if account is None else json.dumps(account)
+    for other in store.people() if origin else ():
+        if other.origin == origin and other.name != name:
+            raise Conflict(f"this account belongs to {other.name!r} already")
     command = ChangePerson(
         person=_checked(person_name, name),
         by=reviewer_of(store, by, None),
+        origin=origin,
         add_groups=_group_names(add_groups),
         remove_groups=_group_names(remove_groups),
         role=role,
@@ -445,19 +452,6 @@ def end_provider_sessions(store: Store, issuer: str, subject: str, session_id: s
         for credential in store.credentials():
             if credential.opened_by == session_id and credential.live(store.now()):
                 revoke_tokens(store, credential.person, (credential.id,), by=Reviewer(_SERVER))
-
-
-def link_person(store: Store, name: str, origin: tuple[str, str], *, by: str | Reviewer) -> Person:
-    """Let a person sign in with a provider's account from now on."""
-    text = json.dumps(origin)
-    taken = next((p.name for p in store.people() if p.origin == text), None)
-    if taken not in (None, name):
-        raise Conflict(f"this account belongs to {taken!r} already")
-    actor = reviewer_of(store, by, None)
-    command = ChangePerson(person=_checked(person_name, name), by=actor, origin=text)
-    ((person, *_),) = store.transact(command)
-    stored: Person = person
-    return stored
 
 
 def add_passkey(

@@ -296,6 +296,13 @@ class AwayBody(Body):
     )
 
 
+class AccountBody(Body):
+    """An account of an OpenID provider."""
+
+    issuer: str = Field(min_length=1, max_length=500, examples=["https://login.example.com"])
+    subject: str = Field(min_length=1, max_length=500)
+
+
 class ChangePersonBody(Body):
     """What to change of a person. What is left out stays."""
 
@@ -304,6 +311,7 @@ class ChangePersonBody(Body):
     role: Role | None = None
     mail: str | None = Field(None, max_length=300)
     away: AwayBody | None = None
+    account: AccountBody | None = Field(None, description="what they sign in with from now on")
 
 
 class NewTokenBody(Body):
@@ -957,7 +965,13 @@ class PersonView(View):
     away_until: datetime | None
 
 
-class PersonPage(Page[PersonView]):
+class ListedPersonView(PersonView):
+    """A person or an agent, and when they were here."""
+
+    signed_in_at: datetime | None = Field(description="the latest sign-in that is still known")
+
+
+class PersonPage(Page[ListedPersonView]):
     """People and agents."""
 
 
@@ -980,7 +994,7 @@ class CredentialView(View):
     current: bool = Field(description="whether this request was sent with it")
 
 
-class PersonDetailsView(PersonView):
+class PersonDetailsView(ListedPersonView):
     """A person or an agent with what proves who they are."""
 
     credentials: list[CredentialView] = Field(description="those that are valid now")

@@ -7,11 +7,12 @@ import { PagedTable } from "../shared/components/PagedTable";
 import { SearchField } from "../shared/components/SearchField";
 import { EmptyState } from "../shared/components/States";
 import { Tabs } from "../shared/components/Tabs";
+import { Age } from "../shared/components/Time";
 import { useChanges } from "../shared/live";
 import { Link, setQuery, useQuery } from "../shared/router";
 import { usePagedList } from "../shared/usePagedList";
 import { visible } from "../shared/visible";
-import { people, type Credential, type Group, type Person } from "./api";
+import { people, type Credential, type Group, type ListedPerson, type Person } from "./api";
 import { CredentialRow, SESSION_HEADS, TOKEN_HEADS } from "./Credentials";
 import { AddDialog } from "./PersonDialogs";
 import { PersonStatus } from "./PersonStatus";
@@ -85,7 +86,7 @@ function PersonList({ kind }: { kind: Person["kind"] }): ReactElement {
   const group = query.get("group");
   const filters = { q: query.get("q"), group, away: query.get("away") !== null };
   const wanted = { ...filters, kind, all: query.get("all") !== null, limit: PAGE };
-  const pages = usePagedList<Person>(
+  const pages = usePagedList<ListedPerson>(
     withQuery("people", wanted),
     (person) => person.name,
     (after, signal) => people.list({ ...wanted, after }, signal),
@@ -109,7 +110,7 @@ function PersonList({ kind }: { kind: Person["kind"] }): ReactElement {
         what={what}
         more="Show more"
         pages={pages}
-        heads={["Name", "Role", "Groups", "Status", "Account"]}
+        heads={["Name", "Role", "Groups", "Status", "Last sign-in", "Account"]}
         testid="people"
         empty={
           filtered ? (
@@ -142,7 +143,7 @@ function Check({ name, label }: { name: string; label: string }): ReactElement {
   );
 }
 
-function PersonRow({ person }: { person: Person }): ReactElement {
+function PersonRow({ person }: { person: ListedPerson }): ReactElement {
   const account = accountOf(person.origin);
   return (
     <tr data-testid="person" className={person.status === "removed" ? "muted" : undefined}>
@@ -167,6 +168,9 @@ function PersonRow({ person }: { person: Person }): ReactElement {
       </td>
       <td>
         <PersonStatus person={person} />
+      </td>
+      <td className="nowrap muted" data-label="Last sign-in">
+        {person.signed_in_at ? <Age at={person.signed_in_at} /> : "–"}
       </td>
       <td className="muted wrap" data-label={account ? "Account" : undefined}>
         {account ? visible(issuerHost(account.issuer)) : <span className="people-local">Sayso</span>}

@@ -12,7 +12,7 @@ import { visible } from "../shared/visible";
 import { people, type Person, type Role } from "./api";
 import { FormDialog } from "./FormDialog";
 import { shortTime } from "./PersonStatus";
-import { ROLES, commaSeparated } from "./words";
+import { ROLES, accountOf, commaSeparated } from "./words";
 
 interface DialogProps {
   person: Person;
@@ -146,6 +146,36 @@ export function MailDialog({ person, onDone, onClose }: DialogProps): ReactEleme
     >
       <Field label="Mail address" hint="An address never links two accounts.">
         <input data-autofocus type="email" autoComplete="off" maxLength={300} value={mail} onChange={(event) => setMail(event.target.value)} />
+      </Field>
+    </FormDialog>
+  );
+}
+
+export function AccountDialog({ person, onDone, onClose }: DialogProps): ReactElement {
+  const before = accountOf(person.origin);
+  const [issuer, setIssuer] = useState(before?.issuer ?? "");
+  const [subject, setSubject] = useState("");
+  return (
+    <FormDialog
+      title={`Account of ${visible(person.name)}`}
+      verb="Link account"
+      ready={issuer.trim() !== "" && subject.trim() !== ""}
+      send={async () => {
+        await people.change(person.name, { account: { issuer: issuer.trim(), subject: subject.trim() } });
+        toast("Account linked", "good");
+        onDone();
+        onClose();
+      }}
+      onClose={onClose}
+    >
+      <p>
+        They sign in with this account of the OpenID provider from now on{before && ", and no longer with the one before"}.
+      </p>
+      <Field label="Issuer">
+        <input data-autofocus type="url" autoComplete="off" placeholder="https://login.example.com" value={issuer} onChange={(event) => setIssuer(event.target.value)} />
+      </Field>
+      <Field label="Subject" hint="The provider's id of the person.">
+        <input autoComplete="off" spellCheck={false} value={subject} onChange={(event) => setSubject(event.target.value)} />
       </Field>
     </FormDialog>
   );

@@ -15,7 +15,7 @@ import { useResource } from "../shared/useResource";
 import { visible } from "../shared/visible";
 import { people, type Credential, type PersonDetails, type Role } from "./api";
 import { CredentialTable, SESSION_HEADS, TOKEN_HEADS } from "./Credentials";
-import { AddDialog, AwayDialog, GroupDialog, MailDialog, RoleChoice, TokenDialog } from "./PersonDialogs";
+import { AccountDialog, AddDialog, AwayDialog, GroupDialog, MailDialog, RoleChoice, TokenDialog } from "./PersonDialogs";
 import { PersonStatus, isAway, shortTime } from "./PersonStatus";
 import { RevokeDialog } from "./RevokeDialog";
 import { EndedList, TakeAway, grantLine } from "./TakeAway";
@@ -23,7 +23,7 @@ import { ROLES, accountOf, count, countCredentials } from "./words";
 
 /** The dialog that is open. */
 type Asking =
-  | { what: "role" | "groups" | "mail" | "away" | "back" | "token" | "signOut" | "remove" | "restore" }
+  | { what: "role" | "groups" | "mail" | "account" | "away" | "back" | "token" | "signOut" | "remove" | "restore" }
   | { what: "leave"; group: string }
   | { what: "revoke"; credential: Credential };
 
@@ -63,6 +63,11 @@ function Details({ person, ask }: { person: PersonDetails; ask: Ask }): ReactEle
           <PersonStatus person={person} />
           <p className="muted">
             {ROLES[person.role].name}, added <Age at={person.created_at} />, changed <Age at={person.changed_at} />
+            {person.signed_in_at && (
+              <>
+                , signed in <Age at={person.signed_in_at} />
+              </>
+            )}
           </p>
         </div>
         {active ? (
@@ -107,7 +112,7 @@ function Rights({ person, ask }: { person: PersonDetails; ask: Ask }): ReactElem
   const agent = person.kind === "agent";
   const account = accountOf(person.origin);
   const away = isAway(person, now);
-  const change = (what: "role" | "groups" | "mail" | "away", verb: string, label: string) =>
+  const change = (what: "role" | "groups" | "mail" | "away" | "account", verb: string, label: string) =>
     active && (
       <Button aria-label={`${verb} ${label}`} onClick={() => ask({ what })}>
         {verb}
@@ -163,10 +168,10 @@ function Rights({ person, ask }: { person: PersonDetails; ask: Ask }): ReactElem
             {person.mail ? visible(person.mail) : <span className="muted">none</span>}
           </Setting>
         )}
-        {account && (
-          <Setting name="Account">
-            {visible(account.issuer)}
-            <div className="muted small mono">{visible(account.subject)}</div>
+        {!agent && (
+          <Setting name="Account" action={change("account", "Link", "account")}>
+            {account ? visible(account.issuer) : <span className="muted">none</span>}
+            {account && <div className="muted small mono">{visible(account.subject)}</div>}
           </Setting>
         )}
       </dl>
@@ -247,6 +252,8 @@ function AskingDialog({ person, asking, ...rest }: AskingProps): ReactElement | 
       return <GroupDialog person={person} {...rest} />;
     case "mail":
       return <MailDialog person={person} {...rest} />;
+    case "account":
+      return <AccountDialog person={person} {...rest} />;
     case "away":
       return <AwayDialog person={person} {...rest} />;
     case "token":

@@ -4,7 +4,7 @@ import { call, withQuery, type Query } from "../shared/api";
 import type * as api from "../shared/apiTypes";
 import type { Page } from "../shared/types";
 
-export type { Person } from "../shared/apiTypes";
+export type { ListedPerson, Person } from "../shared/apiTypes";
 export type Role = api.Person["role"];
 export type Group = api.PeopleGroup;
 
@@ -21,6 +21,7 @@ export interface Change {
   role?: Role;
   mail?: string;
   away?: { stand_in: string; until: string | null };
+  account?: { issuer: string; subject: string };
 }
 
 export interface NewPerson {
@@ -42,7 +43,7 @@ async function endedCredentials(path: string): Promise<Ended> {
 }
 
 export const people = {
-  list: (query: Query, signal?: AbortSignal) => call<Page<api.Person>>(withQuery("/api/people", query), { signal }),
+  list: (query: Query, signal?: AbortSignal) => call<Page<api.ListedPerson>>(withQuery("/api/people", query), { signal }),
   groups: (query: Query, signal?: AbortSignal) => call<Page<Group>>(withQuery("/api/groups", query), { signal }),
   tokens: (query: Query, signal?: AbortSignal) => call<Page<Credential>>(withQuery("/api/tokens", query), { signal }),
   sessions: (query: Query, signal?: AbortSignal) => call<Page<Credential>>(withQuery("/api/sessions", query), { signal }),

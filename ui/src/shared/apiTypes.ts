@@ -282,6 +282,25 @@ export interface Lines {
   after: string[];
 }
 
+/** A person or an agent, and when they were here. */
+export interface ListedPerson {
+  name: string;
+  kind: "person" | "agent";
+  role: "agent" | "chat" | "reviewer" | "admin";
+  groups: string[];
+  mail: string;
+  /** `local`, or issuer and subject as a JSON array */
+  origin: string;
+  status: "active" | "removed";
+  created_at: string;
+  changed_at: string;
+  /** who decides for them until `away_until` */
+  stand_in: string | null;
+  away_until: string | null;
+  /** the latest sign-in that is still known */
+  signed_in_at: string | null;
+}
+
 /** Your identity, and facts about the server. */
 export interface Me {
   name: string;
@@ -381,6 +400,8 @@ export interface PersonDetails {
   /** who decides for them until `away_until` */
   stand_in: string | null;
   away_until: string | null;
+  /** the latest sign-in that is still known */
+  signed_in_at: string | null;
   /** those that are valid now */
   credentials: Credential[];
   /** people for whom this one decides now */

@@ -37,7 +37,7 @@ from sayso.server.service import service_of
 from sayso.stores.base import Store
 from sayso.sync import read, to_thread
 from sayso.text import inline
-from sayso.types import SECOND, micros_of
+from sayso.types import SECOND, iso, micros_of
 from sayso.views import credential_json, person_json
 
 router = APIRouter(prefix="/api", tags=["people"])
@@ -97,8 +97,19 @@ async def list_people(
             and _contain(q, person.name, person.mail, *person.groups)
         )
 
-    people = await read(store, lambda: [row for row in store.people() if wanted(row)])
-    return _page(people, lambda person: person.name, person_json, after, limit)
+    def page() -> JsonResponse:
+        people = filter(wanted, store.people())
+        return _page(people, lambda person: person.name, view, after, limit)
+
+    def view(person: Person) -> dict[str, Any]:
+        return _listed_view(person, store.credentials(person.name))
+
+    return await read(store, page)
+
+
+def _listed_view(person: Person, credentials: Iterable[Credential]) -> dict[str, Any]:
+    latest = max((row.signed_in for row in credentials), default=0)
+    return {**person_json(person), "signed_in_at": iso(latest or None)}
 
 
 @router.get(
@@ -113,15 +124,15 @@ async def get_person(request: Request, who: CurrentAdmin, name: PersonName) -> J
     person = await read(store, store.person, name)
     if person is None or person.name != name:
         raise NotFound(f"no person or agent {name!r:.80}: see GET /api/people")
-    live = await read(store, _live, store, name)
-    absent = await read(store, store.absent, name)
-    views = [_credential_view(row, who) for row in live]
+    known = await read(store, store.credentials, name)
+    absent = await read(store, store.absent, name) if person.active else []
+    now = store.now()
     return JsonResponse(
         {
-            **person_json(person),
-            "credentials": views,
+            **_listed_view(person, known),
+            "credentials": [_credential_view(row, who) for row in known if row.live(now)],
             "stands_in_for": [
-                inline(other.name) for other in absent if other.has_stand_in(name, store.now())
+                inline(other.name) for other in absent if other.has_stand_in(name, now)
             ],
         }
     )
@@ -181,12 +192,14 @@ async def change_person(
     name: PersonName,
     body: Annotated[ChangePersonBody, json_body(ChangePersonBody, required=False)],
 ) -> JsonResponse:
-    """Change groups, role, mail address or stand-in, and list what ended with it."""
+    """Change groups, role, mail address, stand-in or account, and list what ended with it."""
     store = service_of(request).store
-    fields = body.model_dump(exclude={"away"})
+    fields = body.model_dump(exclude={"away", "account"})
     if body.away is not None:
         until = None if body.away.until is None else micros_of(body.away.until)
         fields["away"] = (body.away.stand_in, until)
+    if body.account is not None:
+        fields["account"] = (body.account.issuer, body.account.subject)
     ended = await to_thread(lambda: directory.change_person(store, name, by=who.reviewer, **fields))
     return JsonResponse(_taken_away_view(ended, who))
 
