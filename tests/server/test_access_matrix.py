@@ -55,6 +55,7 @@ _NO_AGENT = "401 404 404 403 403 403 403 403"
 _OWN_AGENT_TOO_EARLY = "401 409 404 403 403 403 403 403"
 _FINANCE = "401 403 403 403 403 404 200 200"
 _SIGNED_IN = "401 200 200 200 200 200 200 200"
+_ADMIN = "401 403 403 403 403 403 403 200"
 _ALL = "200 200 200 200 200 200 200 200"
 EXPECTED: dict[str, dict[str, str]] = {
     "chat": {"none": _CHATTERS, "chat": _CHAT_OWNER},
@@ -123,6 +124,7 @@ EXPECTED: dict[str, dict[str, str]] = {
     "get_run": {"open": _REVIEWERS, "finance": _FINANCE, "chat": _REVIEWERS},
     "list_audit_events": {"none": _REVIEWERS},
     "verify_audit_log": {"none": _REVIEWERS},
+    "export_audit_log": {"none": _ADMIN},
     "get_stats": {"none": _REVIEWERS},
     "sign_in": {"none": "401 401 401 401 401 401 401 401"},
     "sign_out": {"none": "401 204 204 204 204 204 204 204"},
@@ -146,15 +148,15 @@ EXPECTED: dict[str, dict[str, str]] = {
     "add_person": {"none": "401 403 403 403 403 403 403 201"},
     "change_person": {"none": "401 403 403 403 403 403 403 404"},
     "get_person": {"none": "401 403 403 403 403 403 403 404"},
-    "list_groups": {"none": "401 403 403 403 403 403 403 200"},
+    "list_groups": {"none": _ADMIN},
     "list_own_sessions": {"none": "401 403 403 200 200 200 200 200"},
     "end_own_sessions": {"none": "401 403 403 200 200 200 200 200"},
     "end_own_session": {"none": "401 403 403 404 404 404 404 404"},
     "create_token": {"none": "401 403 403 403 403 403 403 201"},
     "end_sessions": {"none": "401 403 403 403 403 403 403 422"},
-    "list_people": {"none": "401 403 403 403 403 403 403 200"},
-    "list_sessions": {"none": "401 403 403 403 403 403 403 200"},
-    "list_tokens": {"none": "401 403 403 403 403 403 403 200"},
+    "list_people": {"none": _ADMIN},
+    "list_sessions": {"none": _ADMIN},
+    "list_tokens": {"none": _ADMIN},
     "remove_person": {"none": "401 403 403 403 403 403 403 404"},
     "revoke_token": {"none": "401 403 403 403 403 403 403 404"},
 }

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,30 +14,13 @@ from typing import Any
 import psycopg
 import pytest
 from herd import clerk
-from postgres_server import shared_url, why_not
+from postgres_server import shared_url
 from waiting import until
 
 import sayso
-from sayso.keys import ENVIRONMENT, new_key
 from sayso.stores import open_store
 
 RUNS, PROCESSES = 60, 3
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[str]:
-    monkeypatch.setenv(ENVIRONMENT, new_key())
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/store.db"
-        return
-    if why_not():
-        pytest.skip(why_not())
-    schema = f"herd_{os.urandom(4).hex()}"
-    yield f"{shared_url()}{'&' if '?' in shared_url() else '?'}schema={schema}"
-    with psycopg.connect(shared_url(), autocommit=True) as connection:
-        connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")  # type: ignore[arg-type]
 
 
 def crew(url: str, size: int) -> list[subprocess.Popen[str]]:
@@ -79,17 +60,17 @@ def dismissed(team: list[subprocess.Popen[str]]) -> Counter[str]:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("pace", [0.02, 0.0], ids=["one by one", "all at once"])
-def test_workers_do_not_rush_for_the_same_run(url: str, pace: float) -> None:
-    with closing(open_store(url)) as store:
+def test_workers_do_not_rush_for_the_same_run(each_url: str, pace: float) -> None:
+    with closing(open_store(each_url)) as store:
         agent, inbox = clerk(store), sayso.Inbox(store)
         paused = [agent.run_sync("Refund it", thread=f"t-{n}") for n in range(RUNS)]
-        team, most = crew(url, PROCESSES), 0
+        team, most = crew(each_url, PROCESSES), 0
         try:
             for result in paused:
                 (request,) = result.interruptions
                 inbox.decide_sync(request.id, request.approve(), by="ana")
                 time.sleep(pace)
-                most = max(most, sessions(url))
+                most = max(most, sessions(each_url))
             until(lambda: len(store.runs(status="done", limit=RUNS)) == RUNS, seconds=90)
         finally:
             counts = dismissed(team)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import weakref
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import StreamingResponse
 
 from sayso import codec
-from sayso.errors import InvalidCall, NotFound, Tampered, UnknownKey
+from sayso.errors import InvalidCall, NotFound, SaysoError, Tampered, UnknownKey
 from sayso.inbox.people import audience_of_run, may_see, names_of
 from sayso.redaction import Secrets, mask_request
 from sayso.rows import Event, Run, RunStatus
+from sayso.server.access import during_access
 from sayso.server.audiences import EventAudiences, subject_of
-from sayso.server.auth import CurrentReviewer
+from sayso.server.auth import CurrentAdmin, CurrentReviewer, Identity, count_stream
 from sayso.server.details import (
     conversation_view,
     event_view,
@@ -23,7 +28,7 @@ from sayso.server.details import (
 )
 from sayso.server.openapi import errors
 from sayso.server.request_views import request_view
-from sayso.server.responses import JsonResponse
+from sayso.server.responses import JsonResponse, error_body
 from sayso.server.routes.parameters import After, Agent, Limit, Thread
 from sayso.server.schemas import EventPage, RunPage, RunView, VerificationView
 from sayso.server.service import Service, service_of
@@ -160,6 +165,64 @@ async def list_audit_events(
     items = await to_thread(lambda: list(_audit_views(service, who.reviewer, found)))
     following = found[-1][0] if len(found) == limit else None
     return JsonResponse({"items": items, "next": following})
+
+
+_EXPORT_PAGE = 200
+
+
+@router.get(
+    "/audit/export",
+    summary="Export the audit log",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "content": {
+                "application/x-ndjson": {"schema": {"$ref": "#/components/schemas/EventView"}}
+            },
+            "description": "A line of JSON for each event, oldest first",
+        },
+        **errors(401, 403, 422, 429),
+    },
+)
+async def export_audit_log(
+    request: Request,
+    who: CurrentAdmin,
+    after: Annotated[
+        str | None, Query(max_length=100, description="the `cursor` of the last line you have")
+    ] = None,
+) -> StreamingResponse:
+    """Stream the events after a cursor up to the newest, each as `GET /api/audit` lists it.
+
+    To continue after a broken connection, or later, pass the `cursor` of the last whole line. A
+    last line with `error` and `message` says that something ended the export early.
+    """
+    service = service_of(request)
+    first = await to_thread(service.store.events, after or "", _EXPORT_PAGE)
+    counted = count_stream(service, who)
+    lines = _export(service, who, first, counted)
+    weakref.finalize(lines, counted.close)  # the client may leave before the first line
+    return StreamingResponse(lines, media_type="application/x-ndjson", headers=_NOT_STORED)
+
+
+_NOT_STORED = {"cache-control": "no-store", "x-accel-buffering": "no"}
+
+
+async def _export(
+    service: Service, who: Identity, page: list[tuple[str, Event]], counted: ExitStack
+) -> AsyncGenerator[bytes, None]:
+    def lines() -> bytes:
+        # ASCII, because some clients also split lines at characters other than a line feed.
+        views = _audit_views(service, who.reviewer, page)
+        return b"".join(f"{json.dumps(view)}\n".encode() for view in views)
+
+    with counted:
+        try:
+            async with during_access(service.rights, who.seconds_left):
+                while page:
+                    yield await to_thread(lines)
+                    page = await to_thread(service.store.events, page[-1][0], _EXPORT_PAGE)
+        except SaysoError as error:
+            yield f"{json.dumps(error_body(error))}\n".encode()
 
 
 def _audit_views(
