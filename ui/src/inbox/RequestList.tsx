@@ -56,20 +56,24 @@ export function RequestList({ entries, current, focusTarget, search, onFold, onB
   const first = entries.find((entry) => entry.type === "row" || entry.type === "group");
   const reachable = [focused, current].find((id) => id !== undefined && ids.has(id)) ?? first?.key;
 
+  const index = focusTarget ? entries.findIndex((entry) => entry.key === focusTarget.id) : -1;
+  const reached = useRef<FocusTarget | null>(null);
   useEffect(() => {
-    const index = focusTarget ? entries.findIndex((entry) => entry.key === focusTarget.id) : -1;
-    if (index < 0) return;
+    // The rows of a group that was just unfolded are rendered later than the target is set.
+    if (index < 0 || reached.current === focusTarget) return;
     let tries = 0;
     const focus = () => {
       // In a frame, which lays out the page anyway. In the effect, it would force a second layout.
       if (tries === 0) list.scrollToIndex(index, { align: "auto" });
       const row = box.current?.querySelector<HTMLElement>(`[data-row="${CSS.escape(focusTarget!.id)}"]`);
-      if (row) row.focus({ preventScroll: true });
-      else if (tries++ < 20) frame = requestAnimationFrame(focus);
+      if (row) {
+        reached.current = focusTarget;
+        row.focus({ preventScroll: true });
+      } else if (tries++ < 20) frame = requestAnimationFrame(focus);
     };
     let frame = requestAnimationFrame(focus);
     return () => cancelAnimationFrame(frame);
-  }, [focusTarget]);
+  }, [focusTarget, index < 0]);
 
   return (
     <div className="inbox-rows" ref={box}>
