@@ -70,12 +70,12 @@ BEHAVIOURS = (
 )
 
 
-_LC, _OA, _AF = "coverage_langchain", "coverage_openai_agents", "coverage_agent_framework"
-_DS, _PY, _CL = "coverage_dspy", "coverage_pydantic_ai", "coverage_claude_agent"
-_OWN = "claude_agent"
-_AD, _ADK = "coverage_google_adk", "google_adk"
-_RESULT = "own_types::test_a_model"
-_LOOP, _EDITS, _ONCE = "off_the_loop::", "edits::test_every_framework", "guarded_tools::"
+_LC, _OA, _AF = "langchain_coverage", "openai_agents_coverage", "agent_framework_coverage"
+_DS, _PY, _CL = "dspy_coverage", "pydantic_ai_coverage", "claude_agent_coverage"
+_OWN = "claude_agent_guard"
+_AD, _ADK = "google_adk_coverage", "google_adk_guard"
+_RESULT = "output_types::test_a_model"
+_LOOP, _EDITS, _ONCE = "event_loop::", "edits::test_every_framework", "guarded_tools::"
 #: The rows: a feature, and for each framework but ``sayso.Agent`` the test behind it, as
 #: ``file::test`` or ``word|file::test``, or else what does not work, and why.
 FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -215,18 +215,18 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
         "streams",
         (
             "streaming::test_updates",
-            "openai_agents_hand::TestStreaming",
-            "agent_framework_beside_bare::test_stream_has_the_bare_updates",
-            "side_by_side_dspy::test_guard_streams_as_bare",
+            "openai_agents_runner::TestStreaming",
+            "agent_framework_parity::test_stream_has_the_bare_updates",
+            "dspy_parity::test_guard_streams_as_bare",
             "streaming::test_events",
-            "side_by_side_claude_agent::test_paused_stream_goes_on",
+            "claude_agent_parity::test_paused_stream_goes_on",
             f"{_ADK}::TestStreaming",
         ),
     ),
     (
         "structured outputs keep their type",
         (
-            "own_types::test_a_structured_response_and_a_graphs_values",
+            "output_types::test_a_structured_response_and_a_graphs_values",
             _RESULT,
             _RESULT,
             _RESULT,
@@ -238,7 +238,7 @@ FEATURES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "the outputs of a workflow keep their type",
         (
-            "own_types::test_a_structured_response_and_a_graphs_values",
+            "output_types::test_a_structured_response_and_a_graphs_values",
             "it has no workflows",
             "agent_framework_workflow_types::test_steps_in_processes_of_their_own",
             *["it has no workflows"] * 3,
@@ -272,11 +272,11 @@ COMPARED = (
     "returns the framework's own result",
     "arguments validate as in the bare framework",
 )
-_LC_BARE = "langchain_beside_bare"
-_DS_BARE, _PY_BARE = "side_by_side_dspy", "side_by_side_pydantic_ai"
-_CL_BARE, _AD_BARE = "side_by_side_claude_agent", "side_by_side_google_adk"
-_OA_BARE = "openai_agents_beside_bare"
-_AF_BARE = "agent_framework_beside_bare"
+_LC_BARE = "langchain_parity"
+_DS_BARE, _PY_BARE = "dspy_parity", "pydantic_ai_parity"
+_CL_BARE, _AD_BARE = "claude_agent_parity", "google_adk_parity"
+_OA_BARE = "openai_agents_parity"
+_AF_BARE = "agent_framework_parity"
 COMPARISONS: dict[str, tuple[str, ...]] = {
     "openai-agents.md": (
         f"{_OA_BARE}::test_stream_has_the_bare_events",

@@ -33,7 +33,7 @@ from pydantic_ai import RunContext, Tool
 from pydantic_ai.native_tools import WebSearchTool as NativeSearch
 from pydantic_ai.toolsets import FunctionToolset
 from store_world import pay_of
-from test_openai_agents_reach import Shelf
+from test_openai_agents_tools import Shelf
 
 import sayso
 from sayso.adapters import agent_framework as on_af

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from langchain_core.tools import StructuredTool
 from langchain_world import World, answer, go, interrupts
-from test_off_the_loop import MAKERS, Make
+from test_event_loop import MAKERS, Make
 
 import sayso
 from sayso import schema

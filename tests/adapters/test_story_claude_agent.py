@@ -1,6 +1,6 @@
 """The whole story on the Claude Agent SDK: a hundred starts of Claude Code, in `make test-agents`.
 
-Gating its own tools and those of ours is tested in every run (``test_claude_agent.py``).
+Gating its own tools and those of ours is tested in every run (``test_claude_agent_guard.py``).
 """
 
 from __future__ import annotations
@@ -21,6 +21,6 @@ pytestmark = pytest.mark.agents
 class TestClaudeAgent(AdapterSuite):
     harness = ClaudeAgentHarness
     cannot: ClassVar = {
-        "test_equal_ids_in_one_reply": "Claude Code gives calls of one id one result; one is asked",
-        "test_empty_ids_in_one_reply": "Claude Code gives no id to the hook, so the call is denied",
+        "test_equal_ids_run_two_calls": "Claude Code gives calls with one id one result",
+        "test_empty_ids_run_two_calls": "Claude Code gives the hook no id; the call is denied",
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "stories"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from fault_fixtures import fork_server, patient, server, tell
 

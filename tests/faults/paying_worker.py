@@ -142,10 +142,10 @@ def resume_at_once(folder: str, runs: list[str], threads: int, lag: float) -> li
 
     for run in runs:
         ready = threading.Barrier(threads)
-        crowd = [threading.Thread(target=resume, args=(run, ready)) for _ in range(threads)]
-        for thread in crowd:
+        contenders = [threading.Thread(target=resume, args=(run, ready)) for _ in range(threads)]
+        for thread in contenders:
             thread.start()
-        for thread in crowd:
+        for thread in contenders:
             thread.join()
     store.close()
     hand.store.close()

@@ -83,7 +83,7 @@ def stop_workers(
             return {"stops": stopper.stops, "named": stopper.named, **counts}
 
 
-def crowd_workers(fork_server: ForkServer, folder: Path, seed: int, runs: int) -> dict[str, int]:
+def contend_workers(fork_server: ForkServer, folder: Path, seed: int, runs: int) -> dict[str, int]:
     """Notify all workers of the same runs, some of them with a delay."""
     with at_work(fork_server, folder, seed, lease=30.0) as pool:
         for lag in (0.0, 0.0, LAG, LAG):
@@ -94,7 +94,7 @@ def crowd_workers(fork_server: ForkServer, folder: Path, seed: int, runs: int) -
         return pool.finish(workers=False)
 
 
-def crowd_threads(fork_server: ForkServer, folder: Path, seed: int, runs: int) -> dict[str, int]:
+def contend_threads(fork_server: ForkServer, folder: Path, seed: int, runs: int) -> dict[str, int]:
     """Resume one run in several OS threads at once, each with a delay."""
     with at_work(fork_server, folder, seed) as pool:
         pool.begin(runs)

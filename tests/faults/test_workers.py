@@ -8,7 +8,7 @@ import pytest
 from faults import SEED, Tell
 from fork_server import ForkServer
 from places import KINDS, drop, make
-from rounds import crowd_threads, crowd_workers, kill_workers, stop_workers
+from rounds import contend_threads, contend_workers, kill_workers, stop_workers
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 
@@ -41,8 +41,8 @@ def test_many_workers_finish_each_run_once(
     """Four processes, two of which write by what they read up to 20 ms ago: every tool runs once,
     nothing is asked for twice, and nothing moves in a run that has finished."""
     folder = make(tmp_path / "place", kind)
-    counts = crowd_workers(fork_server, folder, SEED, runs=100)
-    tell(test="crowd", store=kind, **counts)
+    counts = contend_workers(fork_server, folder, SEED, runs=100)
+    tell(test="contention", store=kind, **counts)
     assert counts["runs"] == counts["effects"] / 2 == counts["decisions"] / 2 == 100
     assert counts["in_doubt"] == 0
     drop(folder)
@@ -53,7 +53,7 @@ def test_a_run_that_is_resumed_from_many_threads_finishes_once(
     kind: str, fork_server: ForkServer, tmp_path: Path, tell: Tell
 ) -> None:
     folder = make(tmp_path / "place", kind)
-    counts = crowd_threads(fork_server, folder, SEED, runs=40)
+    counts = contend_threads(fork_server, folder, SEED, runs=40)
     tell(test="threads", store=kind, **counts)
     assert counts["runs"] == counts["effects"] / 2 == 40
     drop(folder)

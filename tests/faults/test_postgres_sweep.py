@@ -1,4 +1,4 @@
-"""Dying before and after commits on PostgreSQL; ``tests/e2e`` has the same on SQLite."""
+"""Dying before and after commits on PostgreSQL; ``tests/stories`` has the same on SQLite."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from served import FINANCE_ONLY, FOR_FINANCE, Serve, opened
-from test_seeing import SECRETS, decide, people, requests
+from test_audiences import SECRETS, decide, people, requests
 
 import sayso
 from sayso.server import details

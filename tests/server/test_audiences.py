@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from served import FINANCE_ONLY, FOR_FINANCE, Serve, Served, opened
-from test_events import reading
+from test_feed import reading
 
 import sayso
 from sayso import Policy, Rule

@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from engine_crowd import Crowd
+from engine_callers import ConcurrentCallers
 from engine_machine import Machine
 from engine_model import KEYS
 from hypothesis import HealthCheck, Phase, settings
@@ -72,7 +72,7 @@ class PostgresMachine(Machine):
         abandoned._pool.close()
 
 
-class PostgresCrowd(Crowd):
+class PostgresCallers(ConcurrentCallers):
     """Several callers on one PostgreSQL store, and each of them alone in memory."""
 
     def _open(self) -> Any:
@@ -80,7 +80,7 @@ class PostgresCrowd(Crowd):
         return open_postgres(self.clock)
 
 
-class SharedErrors(PostgresCrowd):
+class SharedErrors(PostgresCallers):
     """A store that gives the refusal of one caller to those that commit meanwhile."""
 
     def _open(self) -> Any:
@@ -102,14 +102,14 @@ class SharedErrors(PostgresCrowd):
         return store
 
 
-PostgresCrowd.TestCase.settings = CROWD = settings(
+PostgresCallers.TestCase.settings = CALLERS = settings(
     max_examples=10,
     stateful_step_count=10,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 #: One counterexample is enough to find a mutant.
-MUTANT = settings(CROWD, phases=[Phase.generate], report_multiple_bugs=False)
+MUTANT = settings(CALLERS, phases=[Phase.generate], report_multiple_bugs=False)
 PostgresMachine.TestCase.settings = settings(
     max_examples=20,
     stateful_step_count=25,
@@ -118,10 +118,10 @@ PostgresMachine.TestCase.settings = settings(
 )
 
 TestPostgres = PostgresMachine.TestCase
-TestPostgresCrowd = PostgresCrowd.TestCase
+TestPostgresCallers = PostgresCallers.TestCase
 
 
 def test_law_finds_shared_errors() -> None:
-    # It may not fail again in the same way: the tasks of a crowd race.
+    # It may not fail again in the same way: the tasks of concurrent callers race.
     with pytest.raises((AssertionError, FlakyFailure)):
         run_state_machine_as_test(SharedErrors, settings=MUTANT)

@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from herd import clerk
+from counting_workers import clerk
 from postgres_server import shared_url
 from waiting import until
 
@@ -25,7 +25,7 @@ RUNS, PROCESSES = 60, 3
 
 def crew(url: str, size: int) -> list[subprocess.Popen[str]]:
     """Start workers; on PostgreSQL, each names its sessions."""
-    command = [sys.executable, str(Path(__file__).with_name("herd.py"))]
+    command = [sys.executable, str(Path(__file__).with_name("counting_workers.py"))]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     urls = [f"{url}&application_name={name(url, n)}" for n in range(size)]
     if url.startswith("sqlite"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from served import Serve, Served, opened
-from test_events import reading
+from test_feed import reading
 
 from sayso.inbox import change_person, remove_person, revoke_token, set_stand_in
 from sayso.stores import open_store

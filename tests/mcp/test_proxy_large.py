@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from mcp_types import CallToolResult
 from mcp_world import World
-from test_proxy_http import connected
+from test_mcp_front import connected
 from waiting import until
 
 from sayso import codec

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, get_args
 
-from engine_model import THREADS, Twins
+from engine_model import THREADS, TwoStores
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
@@ -78,7 +78,7 @@ def _in(*wanted: CallStatus) -> Any:
     return precondition(lambda self: any(c.status in wanted for c in self.calls.values()))
 
 
-class Machine(Twins):
+class Machine(TwoStores):
     """Commands in any order, on two stores at once."""
 
     # -- choosing

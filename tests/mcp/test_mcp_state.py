@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp_world import ERAS, World, ticket_in
+from test_mcp_front import connected, listening, token
 from test_proxy_faults import children_of, is_alive, on_stdio
-from test_proxy_http import connected, listening, token
 from test_proxy_server import command, environment
 from waiting import until_async
 

@@ -59,7 +59,7 @@ def without_salt(store: Any) -> Any:
     return store
 
 
-class Twins(RuleBasedStateMachine):
+class TwoStores(RuleBasedStateMachine):
     """A store in memory and one in SQLite, and the model beside them."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from mcp import Client
 from mcp_world import World, said, ticket_in
-from test_proxy_http import listening, token
+from test_mcp_front import listening, token
 from waiting import until_async
 
 from sayso.mcp import calls as mcp_calls

@@ -15,7 +15,7 @@ import pytest
 from live_server import LiveServer
 from oidc_provider import OpenIDProvider
 from served import Serve, Served
-from test_events import reading
+from test_feed import reading
 
 from sayso import audit
 from sayso.errors import InvalidPolicy

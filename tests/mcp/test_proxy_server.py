@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp_world import World, said, start_proxy, ticket_in
-from test_proxy_http import connected, token
+from test_mcp_front import connected, token
 from waiting import until_async
 
 from sayso.types import Request

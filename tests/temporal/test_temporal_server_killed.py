@@ -10,7 +10,7 @@ import pytest
 from desk_world import Desk
 from dev_server import DevServer
 from sayso_process import PythonForks
-from test_dispatch import asked, ended, started, url_of
+from test_worker_temporal import asked, ended, started, url_of
 from waiting import until
 
 

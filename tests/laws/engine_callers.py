@@ -38,7 +38,7 @@ ACTS = ("propose", "propose", "approve", "start", "record", "stale", "forbidden"
 ACTS += ("unstorable", "bare")
 
 
-class Crowd(RuleBasedStateMachine):
+class ConcurrentCallers(RuleBasedStateMachine):
     """Several callers on one SQLite store, and each of them alone in memory."""
 
     def __init__(self) -> None:

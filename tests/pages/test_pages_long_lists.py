@@ -37,8 +37,8 @@ def fill(folder: Path, count: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    folder = tmp_path_factory.mktemp("crowded")
+def full_inbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    folder = tmp_path_factory.mktemp("full_inbox")
     (folder / "data").mkdir()
     fill(folder / "data", MANY)
     running = Demo(folder, "--no-auth", "--data", str(folder / "data"))
@@ -46,8 +46,8 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     running.stop()
 
 
-def test_a_thousand_requests_are_counted_exactly(crowded: Demo, open_page: Open) -> None:
-    page = open_page(f"{crowded.url}/inbox")
+def test_a_thousand_requests_are_counted_exactly(full_inbox: Demo, open_page: Open) -> None:
+    page = open_page(f"{full_inbox.url}/inbox")
     expect(page.get_by_role("navigation", name="Pages")).to_contain_text(f"{MANY:,}")
     expect(page.get_by_role("main")).to_contain_text(f"{MANY:,} requests need your review")
     groups: set[tuple[str, ...]] = set()
@@ -69,8 +69,8 @@ def test_a_thousand_requests_are_counted_exactly(crowded: Demo, open_page: Open)
     assert page.title() == f"({MANY:,}) Inbox · Sayso"
 
 
-def test_j_walks_into_folded_groups_and_on(crowded: Demo, open_page: Open) -> None:
-    page = open_page(f"{crowded.url}/inbox?tool=pay")
+def test_j_walks_into_folded_groups_and_on(full_inbox: Demo, open_page: Open) -> None:
+    page = open_page(f"{full_inbox.url}/inbox?tool=pay")
     expect(page.get_by_test_id("group")).to_contain_text("980")
     seen = {page.url}
     for count in range(1, 103):  # the first page of rows has 100
@@ -94,8 +94,8 @@ def test_j_walks_into_folded_groups_and_on(crowded: Demo, open_page: Open) -> No
     assert page.url in seen
 
 
-def test_only_what_is_on_the_screen_is_in_the_page(crowded: Demo, open_page: Open) -> None:
-    page = open_page(f"{crowded.url}/inbox?tool=pay")
+def test_only_what_is_on_the_screen_is_in_the_page(full_inbox: Demo, open_page: Open) -> None:
+    page = open_page(f"{full_inbox.url}/inbox?tool=pay")
     page.get_by_test_id("group").get_by_role("button").first.click()
     expect(page.get_by_test_id("row").first).to_be_visible()
     box = page.locator(".inbox-rows")
@@ -107,14 +107,14 @@ def test_only_what_is_on_the_screen_is_in_the_page(crowded: Demo, open_page: Ope
     assert rows.count() < 60
 
 
-def test_deciding_together_says_how_many_of_how_many(crowded: Demo, open_page: Open) -> None:
-    page = open_page(f"{crowded.url}/inbox?tool=pay")
+def test_deciding_together_says_how_many_of_how_many(full_inbox: Demo, open_page: Open) -> None:
+    page = open_page(f"{full_inbox.url}/inbox?tool=pay")
     page.get_by_role("button", name="Decide together").click()
     expect(page.get_by_role("dialog")).to_contain_text("The first 100 of 980 requests")
 
 
-def test_no_second_scrollbar(crowded: Demo, open_page: Open) -> None:
-    page = open_page(f"{crowded.url}/inbox?tool=pay")
+def test_no_second_scrollbar(full_inbox: Demo, open_page: Open) -> None:
+    page = open_page(f"{full_inbox.url}/inbox?tool=pay")
     page.get_by_test_id("group").get_by_role("button").first.click()
     expect(page.get_by_test_id("row").first).to_be_visible()
     assert page.evaluate(
@@ -123,13 +123,15 @@ def test_no_second_scrollbar(crowded: Demo, open_page: Open) -> None:
 
 
 def test_no_task_needs_more_than_fifty_milliseconds(
-    crowded: Demo, browser: Browser, tmp_path: Path
+    full_inbox: Demo, browser: Browser, tmp_path: Path
 ) -> None:
     """A long task, in time of the processor, which no other program on the machine adds to."""
-    assert any(longest_in_trace(crowded, browser, tmp_path / "trace.json") < 50 for _ in range(3))
+    assert any(
+        longest_in_trace(full_inbox, browser, tmp_path / "trace.json") < 50 for _ in range(3)
+    )
 
 
-def longest_in_trace(crowded: Demo, browser: Browser, path: Path) -> float:
+def longest_in_trace(full_inbox: Demo, browser: Browser, path: Path) -> float:
     """The most milliseconds that a task of the page needed, while it loaded and was used.
 
     Without what only a debugger asks for: at each request, V8 parses the scripts again to name
@@ -138,7 +140,7 @@ def longest_in_trace(crowded: Demo, browser: Browser, path: Path) -> float:
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     categories = ["toplevel", "devtools.timeline", "disabled-by-default-v8.compile"]
     browser.start_tracing(page=page, path=path, categories=categories)
-    page.goto(f"{crowded.url}/inbox?tool=pay")
+    page.goto(f"{full_inbox.url}/inbox?tool=pay")
     page.get_by_test_id("group").get_by_role("button").first.click()
     expect(page.get_by_test_id("row").first).to_be_visible()
     for _ in range(20):
@@ -169,8 +171,8 @@ def longest_in_trace(crowded: Demo, browser: Browser, path: Path) -> float:
 
 
 @pytest.mark.parametrize("width", [1440, 1024, 390])
-def test_the_filters_fit_into_their_row(crowded: Demo, open_page: Open, width: int) -> None:
-    page = open_page(f"{crowded.url}/inbox", viewport={"width": width, "height": 844})
+def test_the_filters_fit_into_their_row(full_inbox: Demo, open_page: Open, width: int) -> None:
+    page = open_page(f"{full_inbox.url}/inbox", viewport={"width": width, "height": 844})
     expect(page.get_by_test_id("group").first).to_be_visible()
     for row in (".filter-chips", ".topbar-nav"):
         assert page.locator(row).evaluate("(row) => row.scrollWidth <= row.clientWidth"), row

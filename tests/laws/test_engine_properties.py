@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from engine_crowd import Crowd
+from engine_callers import ConcurrentCallers
 from engine_machine import Machine
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.errors import FlakyFailure
@@ -24,7 +24,7 @@ Machine.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
-Crowd.TestCase.settings = CROWD = settings(
+ConcurrentCallers.TestCase.settings = CALLERS = settings(
     max_examples=15,
     stateful_step_count=10,
     deadline=None,
@@ -32,12 +32,12 @@ Crowd.TestCase.settings = CROWD = settings(
 )
 
 #: One counterexample is enough to find a mutant.
-MUTANT = settings(CROWD, phases=[Phase.generate], report_multiple_bugs=False)
+MUTANT = settings(CALLERS, phases=[Phase.generate], report_multiple_bugs=False)
 TestStores = Machine.TestCase
-TestCrowd = Crowd.TestCase
+TestCallers = ConcurrentCallers.TestCase
 
 
-class SharedErrors(Crowd):
+class SharedErrors(ConcurrentCallers):
     """A store that gives the refusal of one caller to all that share its commit."""
 
     def _open(self) -> Any:
@@ -54,7 +54,7 @@ class SharedErrors(Crowd):
         return store
 
 
-class SharedResults(Crowd):
+class SharedResults(ConcurrentCallers):
     """A store that mixes up the results of callers that share a commit."""
 
     def _open(self) -> Any:
@@ -72,7 +72,7 @@ class SharedResults(Crowd):
 
 
 @pytest.mark.parametrize("mutant", [SharedErrors, SharedResults])
-def test_law_finds_shared_outcomes(mutant: type[Crowd]) -> None:
-    # It may not fail again in the same way: the tasks of a crowd race.
+def test_law_finds_shared_outcomes(mutant: type[ConcurrentCallers]) -> None:
+    # It may not fail again in the same way: the tasks of concurrent callers race.
     with pytest.raises((AssertionError, FlakyFailure)):
         run_state_machine_as_test(mutant, settings=MUTANT)

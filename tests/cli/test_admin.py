@@ -163,7 +163,7 @@ def test_doctor_knows_a_store_from_the_future(world: World) -> None:
 
 def test_every_exit_code_has_a_meaning_and_a_test() -> None:
     assert set(MEANINGS) == set(Exit)
-    source = "".join(path.read_text() for path in Path(__file__).parent.glob("test_cli_*.py"))
+    source = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
     for code in Exit:
         assert code == 0 or f"code={code.value}" in source or f"ends({code.value})" in source
     assert exit_of(__import__("sayso").StoreError("x")) is Exit.PROBLEM

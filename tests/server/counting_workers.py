@@ -1,4 +1,4 @@
-"""Worker processes on one store that count what they take, for the test of the herd."""
+"""Worker processes on one store that count what they take, for the test of worker processes."""
 
 from __future__ import annotations
 
