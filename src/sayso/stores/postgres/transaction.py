@@ -19,7 +19,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from typing import Any
 
 from psycopg import errors
@@ -288,24 +287,11 @@ _NO_NOTIFY = frozenset(
 )
 
 
-#: Writes that can be combined, because none of them reads what another one writes.
-_COMBINABLE = frozenset(
-    {
-        *(sql.ADD_THREAD, sql.SAVE_THREAD, sql.MOVE_THREAD, sql.OWN_THREAD, sql.ADD_RUN),
-        *(sql.SAVE_RUN, sql.MOVE_RUN, sql.ADD_CALL, sql.SAVE_CALL, sql.MOVE_CALL, sql.ADD_MESSAGE),
-        *(sql.ADD_EVENT, sql.SAVE_GRANT, sql.SAVE_PERSON, sql.ADD_CREDENTIAL),
-    }
-)
-#: Rows that get a number in the order in which they are added.
-_NUMBERED = frozenset({sql.ADD_CALL, sql.ADD_EVENT})
-_MAX_COMBINED = 40
-
-
 class PgTransaction(SqlTransaction):
     """A transaction that reads the database's clock with the rows, after the lock."""
 
     def __init__(self, session: Session, parts: StoreParts) -> None:
-        super().__init__(session.execute, session.execute, POSTGRES, parts)
+        super().__init__(session.execute, self._write_row, POSTGRES, parts)
         self._session = session
         self._added: Reply | None = None
 
@@ -313,31 +299,11 @@ class PgTransaction(SqlTransaction):
         self._session.lock(thread, *([SYSTEM_THREAD] if needs.system else []))
         return super().load(thread, needs)
 
-    def save(self, work: UnitOfWork) -> None:
-        """Write what changed, combined: sending a statement costs more than running it."""
-        pending: list[tuple[str, Sequence[Any]]] = []
-
-        def flush() -> None:
-            if pending:
-                reply = self._session.execute(*_combined(pending))
-                if any(text == sql.ADD_EVENT for text, _ in pending):
-                    self._added = reply
-                pending.clear()
-
-        def gather(text: str, values: Sequence[Any]) -> None:
-            if text not in _COMBINABLE:
-                self._session.execute(text, values)
-                return
-            if text == sql.OWN_THREAD or len(pending) == _MAX_COMBINED:
-                flush()  # one statement can change a row only once
-            pending.append((text, values))
-
-        self._write = gather
-        try:
-            super().save(work)
-        finally:
-            self._write = self._session.execute
-        flush()
+    def _write_row(self, text: str, values: Sequence[Any]) -> None:
+        if text == sql.ADD_EVENT:
+            self._added = self._session.execute(f"{text} RETURNING pos", values)
+        else:
+            self._session.execute(text, values)
 
     def last_pos(self) -> int:
         """Return the position of the last event that was added; 0 if none, or if it is unknown.
@@ -355,38 +321,6 @@ class PgTransaction(SqlTransaction):
     def _read_time(self, reply: Reply | None) -> Micros:
         at = self._session.facts(reply)
         return at if self._clock is None else self._clock()
-
-
-def _combined(writes: Sequence[tuple[str, Sequence[Any]]]) -> tuple[str, list[Any]]:
-    """Combine writes into one statement, which returns the position of its last event, if any."""
-    text, order = _combined_texts(tuple([text for text, _ in writes]))
-    return text, [value for number in order for value in writes[number][1]]
-
-
-@lru_cache(maxsize=256)
-def _combined_texts(texts: tuple[str, ...]) -> tuple[str, tuple[int, ...]]:
-    """Combine the texts of writes; return also the order in which the new text has their values.
-
-    The parts of such a statement run in no defined order, but the rows of one INSERT do; so rows
-    that are numbered as they are added (events, calls) are added by one INSERT.
-    """
-    parts: list[str] = []
-    order: list[int] = []
-    returns = "SELECT 1"
-    rest = [*enumerate(texts)]
-    while rest:
-        number, text = rest[0]
-        same = [n for n, other in rest if other == text] if text in _NUMBERED else [number]
-        rest = [each for each in rest if each[0] not in same]
-        _, _, row = text.rpartition(" VALUES ")
-        part = text + f", {row}" * (len(same) - 1)
-        if text == sql.ADD_EVENT:
-            part += " RETURNING pos"
-            returns = f"SELECT max(pos) FROM w{len(parts)}"
-        parts.append(part)
-        order += same
-    named = ", ".join(f"w{n} AS ({part})" for n, part in enumerate(parts))
-    return f"WITH {named} {returns}", tuple(order)
 
 
 def notify(execute: Execute, events: Iterable[Event], channel: str) -> None:
