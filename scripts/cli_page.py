@@ -40,8 +40,12 @@ error.
 $ sayso inbox                     # list pending requests
 $ sayso show req_1f               # show one; the start of its id is enough
 $ sayso approve req_1f            # show it and confirm
+$ sayso edit req_1f euros=5       # change an argument, see the difference, and confirm
 $ sayso inbox --decide            # go through all of them
 ```
+
+`sayso --install-completion` teaches your shell to complete commands, options and the ids of pending
+requests.
 
 **Who decides** is the operating system's user (recorded with assurance `os-user`), or the owner of
 the token in `SAYSO_TOKEN` or `--token-file` (assurance `token`). No option lets you name someone

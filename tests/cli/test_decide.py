@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from cli_world import ME, World, digest
@@ -51,6 +55,41 @@ def test_reject_stops_the_run(world: World) -> None:
     with pytest.raises(Cancelled, match="and stopped the run"):
         world.resume(to="ben@example.com")
     assert world.ran == []
+
+
+def test_bash_completes_commands_and_requests(world: World) -> None:
+    request = world.mail()
+
+    def complete(*words: str) -> list[str]:
+        script = (
+            'source <(_SAYSO_COMPLETE=source_bash sayso); COMP_WORDS=("$@"); '
+            'COMP_CWORD=$(($# - 1)); _sayso_completion sayso; printf "%s\\n" "${COMPREPLY[@]}"'
+        )
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-c", script, "bash", *words],
+            env={"PATH": path, "SAYSO_STORE": world.url},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert not done.stderr
+        return done.stdout.split()
+
+    assert complete("sayso", "app") == ["approve"]
+    assert complete("sayso", "approve", "req_") == [request]
+    assert not complete("sayso", "approve", "req_zzz")
+    assert not complete("sayso", "approve", "--store", "sqlite:///none.db", "req_")
+
+
+def test_edit_by_named_arguments(world: World) -> None:
+    request = world.mail()
+    assert "--digest" in world.cli("edit", request, "to=ben@example.com", code=2)
+    seen = digest(world, request)
+    assert "write NAME=VALUE" in world.cli("edit", request, "to", "--digest", seen, code=2)
+    assert "copies" in world.cli("edit", request, "copies=7", "--digest", seen, code=1)
+    done = world.json("edit", request, "to=12", 'copies=["a=b"]', "body=", "--digest", seen)
+    assert done["args"] == {"to": "12", "body": "", "copies": ["a=b"]}
 
 
 def test_edit_by_flag_file_and_stdin(world: World) -> None:

@@ -223,6 +223,27 @@ def test_an_edit_that_changes_nothing_or_fails_is_no_edit(world: World) -> None:
     assert world.get(request).status == "pending"
 
 
+def test_named_change_is_shown_and_confirmed(world: World) -> None:
+    request = world.mail()
+    person = world.person("edit", request, "to=42", 'copies=["ben@example.com"]', "--unset", "body")
+    shown = person.at_prompt("a", "ack > ")
+    assert re.search(r"- +to: +ana@example.com", shown)
+    assert re.search(r'\+ +to: +"42"', shown)
+    assert "Approved with your changes." in person.ends(0)
+    args = world.get(request).args
+    assert (args["to"], args["copies"], args["body"]) == ("42", ["ben@example.com"], "")
+
+
+def test_invalid_named_change_opens_no_editor(world: World) -> None:
+    request = world.mail()
+    for change, message in (("copies=7", "copies"), ("cc=ben", "cc: there is no such field")):
+        person = world.person("edit", request, change, EDITOR="no-such-editor-at-all")
+        assert message in person.at_prompt("b", "ack > ")
+        person.at_prompt("q")
+        person.ends(75)
+    assert world.get(request).status == "pending"
+
+
 def test_visual_comes_before_editor(world: World) -> None:
     request = world.mail()
     editor = world.editor("value['body'] = 'Ho'")

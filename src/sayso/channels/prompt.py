@@ -62,6 +62,8 @@ class Review:
     token: str | None = None
     channel: str = "terminal"
     grant: Mapping[str, Any] | None = None
+    #: The changes to start with, before the person has edited anything.
+    edit: Edit | None = None
 
     def read(self) -> Request:
         return self.inbox.get_sync(self.id)
@@ -118,6 +120,8 @@ class Prompt:
         self.screen = screen
         self.review = review
         self.request = review.read()
+        #: Changes that the person named before the request was shown.
+        self.edit = review.edit
         #: How many rows of the card were shown, and how many it has.
         self.shown = self.whole = 0
 
@@ -352,8 +356,8 @@ def _edit(prompt: Prompt) -> PromptResult | None:
     content = as_json(dict(request.editable))
     while True:
         try:
-            content = _in_editor(content)
-        except _EditorError as error:
+            content = _edited(prompt, content)
+        except (_EditorError, InvalidDecision) as error:
             prompt.say(f"{text.inline(str(error))}. Nothing was decided.")
             return None
         if not content.strip():
@@ -370,10 +374,19 @@ def _edit(prompt: Prompt) -> PromptResult | None:
         else:
             key, unseen = _show_changes(prompt, args)
         if key == "a" and prompt.confirmed(unseen=unseen):
-            edit = Edit.replacing(request.editable, args)
-            return prompt.decide(request.edit(edit.args, unset=edit.unset))
+            changes = Edit.replacing(request.editable, args)
+            return prompt.decide(request.edit(changes.args, unset=changes.unset))
         if key != "e":
             return None
+
+
+def _edited(prompt: Prompt, content: str) -> str:
+    """Return the arguments with the changes that were named first, then those of the editor."""
+    if prompt.edit is None:
+        return _in_editor(content)
+    args = prompt.edit.applied_to(prompt.request.editable, prompt.request.args)
+    prompt.edit = None
+    return as_json(args)
 
 
 def _show_changes(prompt: Prompt, args: dict[str, Json]) -> tuple[str, str]:

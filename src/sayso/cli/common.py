@@ -30,9 +30,10 @@ from sayso.errors import (
 )
 from sayso.inbox import Inbox, authenticate, os_user
 from sayso.policy import parse_duration
+from sayso.redaction import title_of
 from sayso.stores import open_store
 from sayso.stores.address import address_of
-from sayso.types import Json, Request, RequestKind, Reviewer, Sort
+from sayso.types import Edit, Json, Request, RequestKind, Reviewer, Sort
 from sayso.types import StatusFilter as Status
 
 if TYPE_CHECKING:
@@ -121,8 +122,29 @@ Plain = Annotated[
     bool, typer.Option("--plain", help="Print without colours and rules, for screen readers.")
 ]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log JSON, one object per line.")]
+
+
+def _pending_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Return the open requests for the shell to complete, with their titles."""
+    try:
+        with reading(context.params.get("store") or DEFAULT_STORE) as inbox:
+            requests = inbox.pending_sync(limit=100).items
+    except SaysoError:
+        return []  # the command itself says what is wrong with the store
+    return [
+        (request.id, text.inline(title_of(request)))
+        for request in requests
+        if request.id.startswith(incomplete)
+    ]
+
+
 RequestId = Annotated[
-    str, typer.Argument(metavar="ID", help="The request's id, or the start of it.")
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The request's id, or the start of it.",
+        autocompletion=_pending_ids,
+    ),
 ]
 Digest = Annotated[
     str | None,
@@ -274,11 +296,15 @@ class Caller:
         return None if self.token is not None else self.reviewer
 
     def review(
-        self, inbox: Inbox, request: Request, grant: Mapping[str, Any] | None = None
+        self,
+        inbox: Inbox,
+        request: Request,
+        grant: Mapping[str, Any] | None = None,
+        edit: Edit | None = None,
     ) -> Review:
         from sayso.channels.prompt import Review  # imports rich, which no server needs
 
-        return Review(inbox, request.id, self.by, self.token, "cli", grant)
+        return Review(inbox, request.id, self.by, self.token, "cli", grant, edit)
 
     def must_be(self, *roles: str) -> Caller:
         """Refuse a token without one of these roles. Without a token, you own the file anyway."""
@@ -327,7 +353,6 @@ def new_app() -> typer.Typer:
         name="sayso",
         cls=Commands,
         no_args_is_help=True,
-        add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},

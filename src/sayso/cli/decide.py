@@ -6,20 +6,21 @@ that it saw, and a missing option ends the command with an exit code.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from sayso import text
+from sayso import codec, text
 from sayso.channels.prompt import PromptResult, Review, ask, outcome_of
 from sayso.channels.screen import Screen, can_prompt
 from sayso.cli import common, output
 from sayso.cli.common import Exit, NoReviewer, Usage, caller, exit_of, opened
-from sayso.errors import Conflict
+from sayso.errors import Conflict, InvalidCall
 from sayso.inbox import Inbox
-from sayso.types import Approve, Decision, Edit, Reject, Request, Respond
+from sayso.types import Approve, Decision, Edit, Json, Reject, Request, Respond
 
 Scope = Literal["exact", "any"]
 
@@ -83,6 +84,14 @@ def reject(
 
 def edit(
     request_id: common.RequestId,
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME=VALUE",
+            help="Arguments to change: text, or JSON where the argument is no text. The others "
+            "stay.",
+        ),
+    ] = None,
     args: Annotated[
         str | None,
         typer.Option(
@@ -103,17 +112,39 @@ def edit(
 ) -> None:
     """Approve a request with changed arguments.
 
-    Without --args and --unset the arguments open in $VISUAL or $EDITOR, and you confirm your
-    changes.
+    In a terminal you see what changes and confirm; in a script, pass --digest. Without any changes
+    the arguments open in $VISUAL or $EDITOR.
     """
-    decision = None
-    if args is not None or unset:
-        if digest is None:
-            option = "--unset" if args is None else "--args"
-            raise Usage(f"{option} needs --digest, the digest that you saw: sayso show ID --json")
-        changes = {} if args is None else common.json_object(args)
-        decision = Edit(changes, unset or (), seen_digest=digest)
-    _settle(store, request_id, decision, "e", json, plain, token_file)
+    if not (changes or args is not None or unset):
+        _settle(store, request_id, None, "e", json, plain, token_file)
+        return
+    if digest is None and (json or not can_prompt()):
+        raise Usage("a change needs --digest, the digest that you saw: sayso show ID --json")
+    replaced = {} if args is None else common.json_object(args)
+
+    def change(request: Request) -> Edit:
+        named = dict(_assignment(request, words) for words in changes or ())
+        return Edit({**replaced, **named}, unset or (), seen_digest=digest)
+
+    _settle(store, request_id, change, "e", json, plain, token_file)
+
+
+def _assignment(request: Request, words: str) -> tuple[str, Json]:
+    """Parse ``NAME=VALUE``. The value is JSON unless the argument's schema accepts it as text."""
+    name, equals, value = words.partition("=")
+    if not name or not equals:
+        raise Usage(f"{words!r:.80} is no change: write NAME=VALUE")
+    from sayso import schema  # imports pydantic, which few commands need
+
+    rules = schema.edit_rules(request.schema or {}, request.args, request.written)
+    if rules.get("properties", {}).get(name):
+        errors = schema.errors(rules, {**request.editable, name: value})
+        if name not in (path for path, _ in errors):
+            return name, value
+    try:
+        return name, codec.parse(value)
+    except InvalidCall:
+        return name, value  # text, or for the schema to refuse
 
 
 def respond(
@@ -200,17 +231,22 @@ def _grant(always: str | None, uses: int | None, length: str | None) -> dict[str
 def _settle(
     store: str,
     request_id: str,
-    decision: Decision | None,
+    decision: Decision | Callable[[Request], Edit] | None,
     first: str,
     json: bool,
     plain: bool,
     token_file: Path | None,
     grant: dict[str, Any] | None = None,
 ) -> None:
-    """Decide as the options say, or prompt if they do not say."""
+    """Decide as the options say. Prompt if they do not, and before an edit without a digest."""
     with opened(store) as box:
         request = box.find_sync(request_id)
-        review = caller(box, token_file).review(box, request, grant)
+        edit = None
+        if callable(decision):
+            decision = decision(request)
+            if decision.seen_digest is None:
+                decision, edit = None, decision
+        review = caller(box, token_file).review(box, request, grant, edit)
         if decision is None:
             raise typer.Exit(_prompt(review, first, request, json=json, plain=plain))
         done = review.decide(decision)
