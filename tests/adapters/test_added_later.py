@@ -96,18 +96,18 @@ class TestLangChain:
         result = await guarded.resume("t", decisions=[request.approve()])
         assert (result.status, world.ran) == ("done", [("send", "ana", "Hello")])
 
-    async def test_an_agent_under_a_global_name(self, world: LangChain, later: Any) -> None:
+    async def test_agent_under_global_name_asks(self, world: LangChain, later: Any) -> None:
         guarded = on_langchain.guard(self.outer(ask_later), world.gate, PAUSES)
         later(self.inner(world))
         await self.asked(world, guarded)
 
-    async def test_an_agent_after_the_first_run(self, world: LangChain, later: Any) -> None:
+    async def test_agent_set_after_first_run_asks(self, world: LangChain, later: Any) -> None:
         guarded = on_langchain.guard(self.outer(ask_later), world.gate, PAUSES)
         assert (await guarded.run("go", thread="first")).status == "done"
         later(self.inner(world))
         await self.asked(world, guarded)
 
-    async def test_an_agent_in_a_registry(self, world: LangChain) -> None:
+    async def test_agent_registered_later_asks(self, world: LangChain) -> None:
         known: dict[str, Any] = {}
 
         @langchain_tool
@@ -120,7 +120,7 @@ class TestLangChain:
         known["late"] = self.inner(world)
         await self.asked(world, guarded)
 
-    async def test_a_tool_in_the_tool_node(self, world: LangChain) -> None:
+    async def test_tool_added_to_tool_node_asks(self, world: LangChain) -> None:
         chat = Chat(script=[[("o1", "send", {"to": "ana"})], "Done."], seen=[])
         agent = create_agent(chat, tools=[ask_later], checkpointer=InMemorySaver())
         guarded = on_langchain.guard(agent, world.gate, RULES)
@@ -129,7 +129,7 @@ class TestLangChain:
         await self.asked(world, guarded)
 
     @pytest.mark.parametrize("named", [False, True])
-    async def test_a_hosted_tool_that_middleware_offers(
+    async def test_hosted_tool_of_middleware_is_refused(
         self, world: LangChain, named: bool
     ) -> None:
         class Searches(AgentMiddleware[Any, Any]):
@@ -187,7 +187,7 @@ class TestOpenAI:
         made.on_invoke_handoff = invoke
         return made
 
-    async def test_a_handoff_that_is_chosen_at_run_time(self, world: OpenAI) -> None:
+    async def test_handoff_chosen_at_run_time_asks(self, world: OpenAI) -> None:
         declared = Agent("Declared", model=ScriptedModel([[oa_say("never")]]))
         clerk = self.clerk(world)
         turn = [oa_call("transfer_to_declared", "h1")]
@@ -208,7 +208,7 @@ class TestOpenAI:
         ],
         ids=["hosted tool", "stored prompt"],
     )
-    async def test_a_chosen_agent_with_what_the_provider_runs(
+    async def test_chosen_agent_with_hosted_tools_is_refused(
         self, world: OpenAI, options: Any, name: str
     ) -> None:
         declared = Agent("Declared", model=ScriptedModel([[oa_say("never")]]))
@@ -220,7 +220,7 @@ class TestOpenAI:
         with pytest.raises(sayso.InvalidCall, match=name):
             await guarded.run("go", thread="t")
 
-    async def test_a_chosen_agent_in_another_process(self, world: OpenAI) -> None:
+    async def test_chosen_agent_resumes_in_another_process(self, world: OpenAI) -> None:
         """It is chosen again there."""
         model = self.clerk(world).model
 
@@ -236,7 +236,7 @@ class TestOpenAI:
         assert (result.output, world.ran) == ("ana has it", ["bob"])
 
     @pytest.mark.parametrize("what", ["tools", "handoffs"])
-    async def test_appended_to_the_agent_that_was_passed_in(self, world: OpenAI, what: str) -> None:
+    async def test_change_of_original_agent_has_no_effect(self, world: OpenAI, what: str) -> None:
         """The guarded copy does not see it."""
         boss = self.boss([oa_call("pay", "p1", to="ana")], [oa_say("Done.")])
         guarded = on_openai.guard(boss, world.gate(), RULES)
@@ -252,7 +252,7 @@ class TestOpenAI:
         assert (request.tool, world.ran) == ("pay", [])
 
     @pytest.mark.parametrize("what", ["handoffs", "wrapped", "hosted"])
-    async def test_appended_to_the_guarded_agent(self, world: OpenAI, what: str) -> None:
+    async def test_tool_appended_to_guarded_agent_asks(self, world: OpenAI, what: str) -> None:
         boss = self.boss([oa_call("pay", "p1", to="ana")], [oa_say("Done.")])
         guarded = on_openai.guard(boss, world.gate(), RULES)
         added: dict[str, Any] = {
@@ -266,7 +266,7 @@ class TestOpenAI:
             await guarded.run("go", thread="t")
         assert world.ran == []
 
-    async def test_appended_by_a_tool_while_the_agent_runs(self, world: OpenAI) -> None:
+    async def test_tool_appended_by_a_tool_asks(self, world: OpenAI) -> None:
         @function_tool
         async def learn() -> str:
             """Learn how to pay."""
@@ -278,7 +278,7 @@ class TestOpenAI:
         (request,) = (await guarded.run("go", thread="t")).interruptions
         assert (request.tool, world.ran) == ("pay", [])
 
-    async def test_a_tool_that_is_enabled_later(self, world: OpenAI) -> None:
+    async def test_tool_enabled_later_asks(self, world: OpenAI) -> None:
         enabled: list[bool] = []
         pay = self.paying(world, is_enabled=lambda context, agent: bool(enabled))
 
@@ -295,7 +295,7 @@ class TestOpenAI:
         assert (request.tool, world.ran) == ("pay", [])
 
     @pytest.mark.parametrize("on", ["given", "guarded"])
-    async def test_an_mcp_server_that_is_added_later(self, world: OpenAI, on: str) -> None:
+    async def test_mcp_server_added_later_asks(self, world: OpenAI, on: str) -> None:
         boss = self.boss([oa_call("remove", "r1", path="a")], [oa_say("Done.")])
         rules = sayso.Policy([sayso.Rule("*")])
         guarded = on_openai.guard(boss, world.gate(), rules)
@@ -304,7 +304,7 @@ class TestOpenAI:
         assert world.ran == []
         assert result.status == ("done" if on == "given" else "paused")
 
-    async def test_an_agent_after_the_first_run(self, world: OpenAI, later: Any) -> None:
+    async def test_agent_set_after_first_run_asks(self, world: OpenAI, later: Any) -> None:
         @function_tool
         async def ask(task: str) -> str:
             """Ask the agent that this module has by then."""
@@ -352,7 +352,7 @@ class TestPydanticAI:
         result = await guarded.resume("t", decisions=[request.edit({"to": "bob"})])
         assert (result.output, world.ran) == ("Done.", ["bob"])
 
-    async def test_a_toolset_whose_tools_change_between_steps(self, world: pydantic.World) -> None:
+    async def test_changing_toolset_asks(self, world: pydantic.World) -> None:
         turns = [pydantic.call("look")], [pydantic.call("pay", "c2", to="ana")], "Done."
 
         def look() -> str:
@@ -367,7 +367,7 @@ class TestPydanticAI:
 
         await self.asks(world, on_pydantic.guard(agent, world.gate))
 
-    async def test_a_tool_that_is_prepared_later(self, world: pydantic.World) -> None:
+    async def test_tool_prepared_later_asks(self, world: pydantic.World) -> None:
         turns = [pydantic.call("look")], [pydantic.call("pay", "c2", to="ana")], "Done."
         agent = world.agent(*turns)
 
@@ -382,14 +382,16 @@ class TestPydanticAI:
         agent.tool_plain(self.paying(world), prepare=prepare)
         await self.asks(world, on_pydantic.guard(agent, world.gate))
 
-    async def test_a_tool_that_is_added_later(self, world: pydantic.World) -> None:
+    async def test_tool_added_later_asks(self, world: pydantic.World) -> None:
         toolset: FunctionToolset[Any] = FunctionToolset([])
         agent = world.agent([pydantic.call("pay", to="ana")], "Done.", toolsets=[toolset])
         guarded = on_pydantic.guard(agent, world.gate)
         toolset.add_function(self.paying(world))
         await self.asks(world, guarded)
 
-    async def test_a_delegate_after_the_first_run(self, world: pydantic.World, later: Any) -> None:
+    async def test_delegate_set_after_first_run_asks(
+        self, world: pydantic.World, later: Any
+    ) -> None:
         turn = [pydantic.call("ask_pydantic", "o1", task="pay ana")]
         guarded = on_pydantic.guard(world.agent(turn, "Done.", tools=[ask_pydantic]), world.gate)
         assert (await guarded.run("go", thread="first")).output == "Done."
@@ -398,7 +400,7 @@ class TestPydanticAI:
         await self.asks(world, guarded)
 
     @pytest.mark.parametrize("other", [False, True], ids=["alone", "beside another"])
-    async def test_a_delegate_in_a_closure_after_the_first_run(
+    async def test_delegate_set_in_closure_later_asks(
         self, world: pydantic.World, other: bool
     ) -> None:
         def clerk(to: str) -> Any:
@@ -420,7 +422,7 @@ class TestPydanticAI:
         await self.asks(world, guarded)
 
     @pytest.mark.parametrize("at_once", [False, True])
-    async def test_a_delegate_that_another_tool_finds(
+    async def test_delegate_set_by_another_tool_asks(
         self, world: pydantic.World, later: Any, at_once: bool
     ) -> None:
         async def hire() -> str:
@@ -435,7 +437,7 @@ class TestPydanticAI:
         agent = world.agent(*turns, "Done.", tools=tools)
         await self.asks(world, on_pydantic.guard(agent, world.gate))
 
-    async def test_a_native_tool_that_is_added_later(self, world: pydantic.World) -> None:
+    async def test_native_tool_added_later_is_refused(self, world: pydantic.World) -> None:
         agent = world.agent("Done.")
         guarded = on_pydantic.guard(agent, world.gate)
         guarded.options["capabilities"] = [_native()]
@@ -470,14 +472,14 @@ class TestAgentFramework:
         turns = [af.call("pay", to="ana")], "ana has it"
         return world.agent(*turns, name="clerk", tools=[pay_of(world)])
 
-    async def test_a_function_that_is_added_later(self, world: af.World) -> None:
+    async def test_function_added_later_asks(self, world: af.World) -> None:
         agent = world.agent([af.call("pay", to="ana")], "Done.", tools=[ask_framework])
         guarded = on_af.guard(agent, world.gate)
         agent.default_options["tools"].append(af_tool(pay_of(world)))
         result = await guarded.run("go", thread="t")
         assert (result.status, world.ran) == ("paused", [])
 
-    async def test_an_agent_after_the_first_run(self, world: af.World, later: Any) -> None:
+    async def test_agent_set_after_first_run_asks(self, world: af.World, later: Any) -> None:
         turn = [af.call("ask_framework", "o1", task="pay ana")]
         guarded = on_af.guard(world.agent(turn, "Done.", tools=[ask_framework]), world.gate)
         assert (await guarded.run("go", thread="first")).output == "Done."
@@ -486,9 +488,7 @@ class TestAgentFramework:
         assert (request.tool, world.ran) == ("pay", [])
 
     @pytest.mark.parametrize("other", [False, True], ids=["alone", "beside another"])
-    async def test_an_agent_in_a_closure_after_the_first_run(
-        self, world: af.World, other: bool
-    ) -> None:
+    async def test_agent_set_in_closure_later_asks(self, world: af.World, other: bool) -> None:
         known = self.clerk(world) if other else None
         helper: Any = None
 
@@ -507,7 +507,7 @@ class TestAgentFramework:
         result = await guarded.resume("t", decisions=[request.approve()])
         assert (result.output, world.ran) == ("Done.", [("ana", 1)])
 
-    async def test_an_agent_that_another_function_finds(self, world: af.World, later: Any) -> None:
+    async def test_agent_set_by_another_function_asks(self, world: af.World, later: Any) -> None:
         @af_tool
         async def hire() -> str:
             """Hire somebody."""
@@ -557,14 +557,14 @@ class TestDSPy:
         return agent, on_dspy.guard(agent, gate, RULES, lm=model)
 
     @pytest.mark.parametrize("kind", [dspy.ReAct, dspy.ReActV2])
-    async def test_a_tool_in_another_s_place(self, kind: Any) -> None:
+    async def test_replaced_tool_is_refused(self, kind: Any) -> None:
         _, guarded = self.guarded(kind, "look")
         guarded.agent.tools["look"] = dspy.Tool(self.pay, name="look")
         with pytest.raises(sayso.SaysoError, match=r"look was added to the agent after guard\("):
             await guarded.run("go", thread="t")
         assert self.ran == []
 
-    async def test_a_tool_that_is_added(self) -> None:
+    async def test_added_tool_is_refused(self) -> None:
         """A ReAct's model can only choose from the names that it was built with."""
         _, guarded = self.guarded(dspy.ReActV2, "pay")
         guarded.agent.tools["pay"] = dspy.Tool(self.pay, name="pay")
@@ -572,7 +572,7 @@ class TestDSPy:
             await guarded.run("go", thread="t")
         assert self.ran == []
 
-    async def test_the_agent_that_was_passed_in(self) -> None:
+    async def test_replaced_tool_of_original_does_not_run(self) -> None:
         """The guarded copy does not see it: the tool that was guarded runs."""
         agent, guarded = self.guarded(dspy.ReAct, "look")
         agent.tools["look"] = dspy.Tool(self.pay, name="look")
@@ -581,7 +581,7 @@ class TestDSPy:
 
     @pytest.mark.parametrize("named", [False, True])
     @pytest.mark.parametrize("how", ["configured", "set"])
-    async def test_a_model_that_is_chosen_later(self, named: bool, how: str) -> None:
+    async def test_hosted_tool_of_later_model_is_refused(self, named: bool, how: str) -> None:
         """Its provider runs a tool, and ``guard`` has not seen the model."""
         model = DummyLM(END)
         model.kwargs["tools"] = [{"type": "web_search"}]

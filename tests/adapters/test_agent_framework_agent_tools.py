@@ -42,7 +42,7 @@ def build(world: World) -> Any:
         (lambda request: request.respond("by hand"), [], "by hand"),
     ],
 )
-async def test_each_decision_reaches_the_agent_below(
+async def test_each_decision_reaches_the_inner_agent(
     world: World, decide: Callable[[Any], Any], ran: list[Any], told: str
 ) -> None:
     result = await build(world).run("go", thread="t")
@@ -61,7 +61,7 @@ async def test_each_decision_reaches_the_agent_below(
     assert world.ran == ran
 
 
-async def test_what_the_tool_itself_requires(world: World) -> None:
+async def test_inner_tool_asks_without_a_rule(world: World) -> None:
     pay = tool(pay_of(world), approval_mode="always_require")
     ask = FunctionTool(name="which", description="", func=None, input_model={"type": "object"})
     turns = [call("which", "w1"), *PAYS[0]], "Ana has it."
@@ -75,7 +75,7 @@ async def test_what_the_tool_itself_requires(world: World) -> None:
     assert (result.status, world.ran) == ("done", [("ana", 1)])
 
 
-async def test_agents_below_agents_side_by_side(world: World) -> None:
+async def test_parallel_agents_pause_two_levels_deep(world: World) -> None:
     def whole() -> Any:
         below = clerk(world).as_tool()
         desk = world.agent(*DELEGATES, name="desk", tools=[below])
@@ -90,7 +90,7 @@ async def test_agents_below_agents_side_by_side(world: World) -> None:
     assert (result.status, result.output, world.ran) == ("done", "All done.", [("ana", 1)] * 3)
 
 
-async def test_a_session_that_is_shared_with_the_agent_below(world: World) -> None:
+async def test_shared_session_runs_inner_call_once(world: World) -> None:
     def whole() -> Any:
         return guard(boss(world, clerk(world).as_tool(propagate_session=True)), world.gate, ASK)
 
@@ -100,7 +100,7 @@ async def test_a_session_that_is_shared_with_the_agent_below(world: World) -> No
     assert (world.ran, len(world.shown)) == ([("ana", 1)], 4)
 
 
-async def test_the_call_of_the_agent_may_be_asked_about_as_well(world: World) -> None:
+async def test_call_of_inner_agent_can_be_edited(world: World) -> None:
     guarded = guard(boss(world, clerk(world).as_tool()), world.gate, Policy([Rule("*")]))
     await guarded.run("go", thread="t")
     await world.decide(lambda request: request.edit({"task": "pay Ana today"}))
@@ -113,7 +113,7 @@ async def test_the_call_of_the_agent_may_be_asked_about_as_well(world: World) ->
 
 
 @pytest.mark.parametrize("own", [False, True])
-async def test_the_middleware_alone(world: World, own: bool) -> None:
+async def test_middleware_without_guard_gates_inner_call(world: World, own: bool) -> None:
     """Without ``guard``: the framework asks again and again about the call of the agent."""
 
     def agent() -> Agent[Any]:
@@ -133,14 +133,14 @@ async def test_the_middleware_alone(world: World, own: bool) -> None:
     assert (response.text, world.ran) == ("Done.", [("ana", 1)])
 
 
-async def test_an_agent_that_is_a_tool_runs_by_itself_as_before(world: World) -> None:
+async def test_original_inner_agent_runs_ungated(world: World) -> None:
     below = clerk(world)
     await guard(boss(world, below.as_tool()), world.gate, ASK).run("go", thread="t")
     assert (await below.run("pay Ana")).text == "Ana has it."
     assert world.ran == [("ana", 1)]
 
 
-async def test_what_breaks_at_the_gate_below_ends_the_run(world: World) -> None:
+async def test_tampered_inner_call_ends_the_run(world: World) -> None:
     guarded = build(world)
     await guarded.run("go", thread="t")
     await world.decide(lambda request: request.approve())
@@ -158,7 +158,7 @@ async def test_what_breaks_at_the_gate_below_ends_the_run(world: World) -> None:
     fresh.close()
 
 
-async def test_a_function_that_is_gone_below_does_not_wait_for_ever(world: World) -> None:
+async def test_removed_inner_function_cancels_its_call(world: World) -> None:
     await build(world).run("go", thread="t")
     request = await world.waits()
     await world.decide(lambda request: request.approve())

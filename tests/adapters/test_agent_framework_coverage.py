@@ -112,11 +112,11 @@ async def ask_global(task: str) -> str:
 
 
 class TestSubAgents:
-    async def test_as_a_tool(self, world: World) -> None:
+    async def test_agent_as_tool_asks(self, world: World) -> None:
         tool = clerk(world).as_tool()
         await settled(world, guard(boss(world, tool, task="pay ana"), world.gate))
 
-    async def test_in_a_closure(self, world: World) -> None:
+    async def test_agent_in_closure_asks(self, world: World) -> None:
         inner = clerk(world)
 
         async def delegate(task: str) -> str:
@@ -125,7 +125,7 @@ class TestSubAgents:
 
         await settled(world, guard(boss(world, delegate), world.gate))
 
-    async def test_streamed_in_a_closure(self, world: World) -> None:
+    async def test_streamed_agent_in_closure_asks(self, world: World) -> None:
         inner = clerk(world)
 
         async def delegate(task: str) -> str:
@@ -135,7 +135,7 @@ class TestSubAgents:
 
         await settled(world, guard(boss(world, delegate), world.gate))
 
-    async def test_two_levels_deep(self, world: World) -> None:
+    async def test_agent_two_levels_deep_asks(self, world: World) -> None:
         inner = clerk(world)
 
         async def ask_clerk(task: str) -> str:
@@ -148,7 +148,7 @@ class TestSubAgents:
         tool = middle.as_tool()
         await settled(world, guard(boss(world, tool, task="pay ana"), world.gate))
 
-    async def test_the_agents_passed_in_are_not_changed(self, world: World) -> None:
+    async def test_original_agents_are_not_changed(self, world: World) -> None:
         inner = clerk(world)
         agent = boss(world, inner.as_tool(), task="pay ana")
         before = inner.middleware, agent.middleware, list(agent.default_options["tools"])
@@ -159,15 +159,17 @@ class TestSubAgents:
         await agent.run("go", session=AgentSession())
         assert world.ran == ["ana"]
 
-    async def test_under_a_global_name(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_agent_under_global_name_asks(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(world))
         await settled(world, guard(boss(world, ask_global), world.gate))
 
-    async def test_without_middleware(self, world: World) -> None:
+    async def test_agent_without_middleware_support_asks(self, world: World) -> None:
         raw: Any = RawAgent(world.client(*PAYS), name="clerk", tools=[paying(world)])
         await settled(world, guard(boss(world, raw.as_tool(), task="pay"), world.gate))
 
-    async def test_two_at_once_ask_in_one_pause(self, world: World) -> None:
+    async def test_two_inner_runs_ask_in_one_pause(self, world: World) -> None:
         inner = clerk(world)
 
         async def delegate(task: str) -> str:
@@ -182,7 +184,7 @@ class TestSubAgents:
             result = await guarded.resume("t", decisions=decisions)
         assert (result.status, world.ran) == ("done", ["ana", "ana"])
 
-    async def test_two_calls_of_one_reply_ask_together(self, world: World) -> None:
+    async def test_two_calls_of_one_reply_share_a_pause(self, world: World) -> None:
         pays = [call("pay", "p1", to="ana"), call("pay", "p2", to="bob")]
 
         async def delegate(task: str) -> str:
@@ -205,7 +207,7 @@ class TestSubAgents:
         assert (await clerk(world).run("pay")).text == "ana has it"
         assert world.ran == ["ana"]
 
-    async def test_unless_its_run_is_guarded(
+    async def test_agent_guarded_inside_tool_asks(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Guarded:
@@ -218,13 +220,13 @@ class TestSubAgents:
         monkeypatch.setattr(f"{__name__}.GLOBAL", Guarded())
         await settled(world, guard(boss(world, ask_global), world.gate))
 
-    async def test_that_has_the_gate_itself(
+    async def test_agent_with_gate_middleware_asks(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(world, middleware=[Gated(world.gate)]))
         await settled(world, guard(boss(world, ask_global), world.gate))
 
-    async def test_that_is_guarded_itself(self, world: World) -> None:
+    async def test_guarded_agent_as_tool_asks(self, world: World) -> None:
         inner = guard(clerk(world), world.gate).as_agent()
         await settled(world, guard(boss(world, inner.as_tool(), task="x"), world.gate))
 
@@ -458,7 +460,7 @@ class TestFoundWhileAToolRuns:
         assert "guard(agent, gate)" in once_world.results["o1"]
 
     @pytest.mark.parametrize("shape", [one for one in SHAPES if one is not guarded_there])
-    async def test_middleware_alone_asks(self, world: World, shape: Any) -> None:
+    async def test_middleware_without_guard_asks(self, world: World, shape: Any) -> None:
         tool = shape(world)
         name = getattr(tool, "name", None) or tool.__name__
         turns: Any = [call(name, "o1", task="x")], "Done."
@@ -500,11 +502,11 @@ class Custom(BaseAgent):
 
 
 class TestCustomAgents:
-    async def test_agent_that_it_holds_cannot_ask(self, world: World) -> None:
+    async def test_agent_held_by_custom_agent_is_denied(self, world: World) -> None:
         agent: Any = Custom(clerk(world))
         await denied(world, guard(agent, world.gate))
 
-    def test_what_has_no_tools_may_be_held(self, world: World) -> None:
+    def test_custom_agent_may_hold_agent_without_tools(self, world: World) -> None:
         agent: Any = Custom(world.agent("thought about it"))
         guard(agent, world.gate)
 
@@ -518,7 +520,9 @@ HOSTED: Any = [
 
 class TestHosted:
     @pytest.mark.parametrize(("tool", "name"), HOSTED)
-    def test_what_the_provider_runs(self, world: World, tool: Any, name: str) -> None:
+    def test_hosted_tool_is_refused_unless_ungated(
+        self, world: World, tool: Any, name: str
+    ) -> None:
         agent = world.agent("Done.", tools=[tool])
         with pytest.raises(sayso.InvalidCall, match=f"'{name}' of teller"):
             guard(agent, world.gate)
@@ -531,17 +535,17 @@ class TestHosted:
         (noted,) = [event for _, event in world.store.events(0, 100) if event.type == "ungated"]
         assert json.loads(noted.body or "")["names"] == ["web_search"]
 
-    def test_what_the_provider_asks_about(self, world: World) -> None:
+    def test_hosted_tool_with_approval_is_gated(self, world: World) -> None:
         tool = {"type": "mcp", "server_label": "git", "require_approval": "always"}
         coverage = guard(world.agent("Done.", tools=[tool]), world.gate).coverage()
         assert ("hosted MCP server", "git", True) in {(c.kind, c.name, c.gated) for c in coverage}
 
-    def test_what_the_options_bring(self, world: World) -> None:
+    def test_hosted_tool_in_options_is_refused(self, world: World) -> None:
         with pytest.raises(sayso.InvalidCall, match="hosted tool 'web_search' of teller"):
             guard(world.agent("Done."), world.gate, tools=[{"type": "web_search"}])
 
     @pytest.mark.parametrize("name", ["extra_body", "mcp_servers", "prompt", "web_search_options"])
-    def test_options_that_are_not_listed(self, world: World, name: str) -> None:
+    def test_unlisted_option_is_refused(self, world: World, name: str) -> None:
         refused = f"request option '{name}' of teller: it is unknown what the provider runs"
         agent = world.agent("Done.", default_options={name: {"any": "thing"}})
         with pytest.raises(sayso.InvalidCall, match=refused):
@@ -552,7 +556,7 @@ class TestHosted:
         with pytest.raises(sayso.InvalidCall, match=refused):
             guard(world.agent("Done."), world.gate, client_kwargs={name: {"any": "thing"}})
 
-    def test_options_that_are_listed(self, world: World) -> None:
+    def test_listed_option_is_accepted(self, world: World) -> None:
         class RawAnthropicClient(Client):
             """Has the name of a client that the adapter knows."""
 
@@ -562,7 +566,7 @@ class TestHosted:
         with pytest.raises(sayso.InvalidCall, match="request option 'thinking'"):
             guard(world.agent("Done.", default_options=options), world.gate)
 
-    async def test_option_that_middleware_adds(self, world: World) -> None:
+    async def test_option_added_by_middleware_is_refused(self, world: World) -> None:
         @chat_middleware
         async def adds(context: Any, call_next: Any) -> None:
             context.options = {**(context.options or {}), "extra_body": {"tools": ["search"]}}
@@ -573,7 +577,7 @@ class TestHosted:
             await guarded.run("go", thread="t")
         assert world.shown == []
 
-    async def test_what_an_agent_gets_later(self, world: World) -> None:
+    async def test_hosted_tool_added_later_is_refused(self, world: World) -> None:
         agent = world.agent("Done.")
         guarded = guard(agent, world.gate)
         agent.default_options["tools"] = [{"type": "web_search"}]
@@ -587,11 +591,11 @@ class TestWorkflows:
         executor = AgentExecutor(agent, id="pays")
         return WorkflowBuilder(start_executor=executor, name="office").build()
 
-    async def test_the_agents_in_it_ask(self, world: World, tmp_path: Path) -> None:
+    async def test_agents_in_workflow_ask(self, world: World, tmp_path: Path) -> None:
         workflow = self.workflow(clerk(world))
         await settled(world, guard(workflow, world.gate, checkpoints=tmp_path / "c"))
 
-    async def test_and_the_agents_in_their_functions(self, world: World, tmp_path: Path) -> None:
+    async def test_agents_in_functions_of_workflow_ask(self, world: World, tmp_path: Path) -> None:
         inner = clerk(world)
 
         async def delegate(task: str) -> str:
@@ -601,7 +605,7 @@ class TestWorkflows:
         workflow = self.workflow(boss(world, delegate))
         await settled(world, guard(workflow, world.gate, checkpoints=tmp_path / "c"))
 
-    def test_what_the_provider_runs_is_refused(self, world: World, tmp_path: Path) -> None:
+    def test_hosted_tool_in_workflow_is_refused(self, world: World, tmp_path: Path) -> None:
         def workflow() -> Any:
             return self.workflow(world.agent("Done.", tools=[{"type": "web_search"}]))
 
@@ -609,7 +613,9 @@ class TestWorkflows:
             guard(workflow(), world.gate, checkpoints=tmp_path / "c")
         guard(workflow(), world.gate, checkpoints=tmp_path / "c", ungated=["web_search"])
 
-    async def test_also_if_a_function_builds_it(self, world: World, tmp_path: Path) -> None:
+    async def test_hosted_tool_in_built_workflow_is_refused(
+        self, world: World, tmp_path: Path
+    ) -> None:
         def workflow() -> Any:
             return self.workflow(world.agent("Done.", tools=[{"type": "web_search"}]))
 
@@ -617,9 +623,7 @@ class TestWorkflows:
         with pytest.raises(sayso.InvalidCall, match="hosted tool 'web_search' of office/pays"):
             await guarded.run("go", thread="t")
 
-    async def test_the_workflow_passed_in_is_not_changed(
-        self, world: World, tmp_path: Path
-    ) -> None:
+    async def test_original_workflow_is_not_changed(self, world: World, tmp_path: Path) -> None:
         inner = WorkflowBuilder(start_executor=AgentExecutor(clerk(world)), name="desk").build()
         agent = clerk(world, name="head")
         start = AgentExecutor(agent, id="pays")
@@ -636,7 +640,7 @@ class TestWorkflows:
         await agent.run("go")  # and works as before
         assert world.ran == ["ana"]
 
-    async def test_it_runs_two_threads_at_once(self, world: World, tmp_path: Path) -> None:
+    async def test_workflow_runs_two_threads_at_once(self, world: World, tmp_path: Path) -> None:
         guarded = guard(self.workflow(clerk(world)), world.gate, checkpoints=tmp_path / "c")
         started = await asyncio.gather(*(guarded.run("go", thread=name) for name in "ab"))
         assert [one.status for one in started] == ["paused", "paused"]
@@ -674,7 +678,7 @@ class TestWorkflows:
         return {**kinds, "built": lambda: builds}[kind]()
 
     @pytest.mark.parametrize("kind", ["held", "closure", "global", "built"])
-    async def test_agents_in_own_executors_cannot_ask(
+    async def test_agents_in_custom_executors_are_denied(
         self, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
     ) -> None:
         monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(world))
@@ -682,7 +686,7 @@ class TestWorkflows:
         workflow = WorkflowBuilder(start_executor=start, name="office").build()
         await denied(world, guard(workflow, world.gate, checkpoints=tmp_path / "c"))
 
-    def test_the_table(self, world: World, tmp_path: Path) -> None:
+    def test_coverage_lists_agents_and_tools(self, world: World, tmp_path: Path) -> None:
         def workflow() -> Any:
             return self.workflow(clerk(world))
 
@@ -693,7 +697,7 @@ class TestWorkflows:
         }
 
 
-def test_the_table(world: World) -> None:
+def test_coverage_lists_agents_and_tools(world: World) -> None:
     server = MCPStdioTool(name="files", command="none")
     agent = world.agent("Done.", tools=[clerk(world).as_tool(), server])
     coverage = guard(agent, world.gate).coverage()
@@ -704,5 +708,5 @@ def test_the_table(world: World) -> None:
     }
 
 
-def test_nothing_leads_to_the_agent_without_a_gate(world: World) -> None:
+def test_guarded_agent_hides_the_original(world: World) -> None:
     assert "agent" not in dir(guard(clerk(world), world.gate))

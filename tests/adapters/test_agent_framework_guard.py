@@ -44,7 +44,7 @@ def paying(world: World, *turns: Any, policy: Policy | None = ASK, **options: An
 # -- what is asked about
 
 
-async def test_a_tool_that_always_requires_approval(world: World) -> None:
+async def test_tool_requiring_approval_asks_without_policy(world: World) -> None:
     pay = tool(pay_of(world), approval_mode="always_require")
 
     def look() -> str:
@@ -62,7 +62,7 @@ async def test_a_tool_that_always_requires_approval(world: World) -> None:
     assert pay.invocation_count == 1
 
 
-async def test_a_rule_beats_what_the_tool_requires(world: World) -> None:
+async def test_rule_overrides_approval_mode(world: World) -> None:
     agent = world.agent(
         [call("pay", to="ana")],
         "Done.",
@@ -74,7 +74,7 @@ async def test_a_rule_beats_what_the_tool_requires(world: World) -> None:
 
 
 @pytest.mark.parametrize("verdict", ["ask", "allow"])
-async def test_a_tool_without_a_body_is_a_question(world: World, verdict: str) -> None:
+async def test_tool_without_body_is_a_question(world: World, verdict: str) -> None:
     schema = {"type": "object", "properties": {"what": {"type": "string"}}}
     where = FunctionTool(name="where", description="Ask the user.", input_model=schema)
     agent = world.agent([call("where", what="size")], "Done.", tools=[where, pay_of(world)])
@@ -86,7 +86,7 @@ async def test_a_tool_without_a_body_is_a_question(world: World, verdict: str) -
     assert "Oslo" in world.results["c1"]
 
 
-async def test_a_tool_that_wants_input_in_its_body(world: World) -> None:
+async def test_input_requested_in_body_is_a_question(world: World) -> None:
     def pay(to: str) -> str:
         world.ran.append(to)
         raise UserInputRequiredException([Content.from_text("Which account?")], "which account?")
@@ -99,7 +99,7 @@ async def test_a_tool_that_wants_input_in_its_body(world: World) -> None:
     assert (world.ran, world.results["c1"]) == (["ana"], "the joint one")
 
 
-async def test_people_see_what_other_middleware_made_of_the_call(world: World) -> None:
+async def test_people_see_arguments_changed_by_middleware(world: World) -> None:
     class Rewrites(FunctionMiddleware):
         async def process(self, context: FunctionInvocationContext, call_next: Any) -> None:
             context.arguments = {**dict(context.arguments), "to": "ana@example.com"}
@@ -113,7 +113,7 @@ async def test_people_see_what_other_middleware_made_of_the_call(world: World) -
     assert world.ran == [("ana@example.com", 1)]
 
 
-async def test_ids_that_a_provider_gives_twice(world: World) -> None:
+async def test_repeated_call_id_asks_again(world: World) -> None:
     same = [call("pay", "c1", to="ana")], [call("pay", "c1", to="bob")]
     guarded = paying(world, *same, "Done.")
     for to in ("ana", "bob"):
@@ -136,7 +136,7 @@ class Payment(BaseModel):
         return to
 
 
-async def test_an_edit_that_only_the_function_can_judge_goes_back_to_people(world: World) -> None:
+async def test_edit_refused_by_function_is_asked_again(world: World) -> None:
     pay = FunctionTool(name="pay", func=lambda to: world.ran.append(to), input_model=Payment)
     agent = world.agent([call("pay", to="ana")], "Done.", tools=[pay])
     await guard(agent, world.gate, ASK).run("go", thread="t")
@@ -151,7 +151,7 @@ async def test_an_edit_that_only_the_function_can_judge_goes_back_to_people(worl
 # -- what is kept
 
 
-async def test_requests_and_decisions_stay_out_of_the_history(world: World) -> None:
+async def test_history_contains_no_approval_messages(world: World) -> None:
     await paying(world).run("go", thread="t")
     await world.decide(lambda request: request.reject("not her"))
     assert (await paying(world).resume("t")).status == "done"
@@ -162,7 +162,7 @@ async def test_requests_and_decisions_stay_out_of_the_history(world: World) -> N
     assert "approval" not in json.dumps(rows)
 
 
-async def test_the_arguments_of_a_run_are_there_after_a_resume(world: World) -> None:
+async def test_run_arguments_survive_a_resume(world: World) -> None:
     def pay(to: str, ctx: FunctionInvocationContext) -> str:
         world.ran.append((ctx.kwargs["tenant"], ctx.kwargs["bank"]))
         return "paid"
@@ -177,7 +177,7 @@ async def test_the_arguments_of_a_run_are_there_after_a_resume(world: World) -> 
     assert world.ran == [("acme", "north")]
 
 
-async def test_the_state_of_the_session_is_there_after_a_resume(world: World) -> None:
+async def test_session_state_survives_a_resume(world: World) -> None:
     class Counts(ContextProvider):
         async def before_run(self, *, agent: Any, session: Any, context: Any, state: Any) -> None:
             state["runs"] = state.get("runs", 0) + 1
@@ -207,7 +207,7 @@ async def test_the_state_of_the_session_is_there_after_a_resume(world: World) ->
     assert json.loads(run.snapshot or "")["session"]["state"]["n"] == {"runs": 2}
 
 
-async def test_new_words_over_what_waits(world: World) -> None:
+async def test_new_input_supersedes_pending_call(world: World) -> None:
     turns = [call("pay", to="ana")], "Never mind.", "Still here."
     await paying(world, *turns).run("pay ana", thread="t")
     first = await world.waits()
@@ -221,7 +221,7 @@ async def test_new_words_over_what_waits(world: World) -> None:
     assert world.words == ["pay ana", "forget it", "and now?"]
 
 
-async def test_several_batches_wait_at_once_and_are_decided_in_any_order(world: World) -> None:
+async def test_threads_resume_in_any_order(world: World) -> None:
     def guarded(name: str) -> Any:
         calls = [call("pay", "c1", to=name), call("pay", "c2", to=name, amount=2)]
         return paying(world, calls, f"{name} is paid.")
@@ -238,7 +238,7 @@ async def test_several_batches_wait_at_once_and_are_decided_in_any_order(world: 
     assert sorted(world.ran) == sorted((name, n) for name in names for n in (1, 2))
 
 
-async def test_a_model_that_fails_after_the_call_does_not_cost_the_result(world: World) -> None:
+async def test_model_failure_keeps_stored_result(world: World) -> None:
     await paying(world).run("go", thread="t")
     await world.decide(lambda request: request.approve())
     with pytest.raises(IndexError):
@@ -247,7 +247,7 @@ async def test_a_model_that_fails_after_the_call_does_not_cost_the_result(world:
     assert (world.ran, world.results["c1"]) == ([("ana", 1)], "paid 1 to ana")
 
 
-async def test_a_model_that_was_away_is_asked_with_the_same_words(world: World) -> None:
+async def test_failed_model_gets_same_input_again(world: World) -> None:
     words = Message(
         "user",
         ["What is this?", Content.from_uri("https://example.com/a.png", media_type="image/png")],
@@ -258,7 +258,7 @@ async def test_a_model_that_was_away_is_asked_with_the_same_words(world: World) 
     assert world.kinds == {"text", "uri"}
 
 
-def test_a_history_provider_of_ones_own_is_refused(world: World) -> None:
+def test_custom_history_provider_is_refused(world: World) -> None:
     class Elsewhere(HistoryProvider):
         async def get_messages(self, session_id: str | None, **more: Any) -> list[Message]:
             return []
@@ -289,9 +289,7 @@ class Receipt(BaseModel):
     ],
     ids=["a model", "a look-alike", "contents", "a number"],
 )
-async def test_a_result_is_the_same_when_it_comes_from_the_store(
-    world: World, value: Any, said: str
-) -> None:
+async def test_stored_result_equals_live_result(world: World, value: Any, said: str) -> None:
     def pay() -> Any:
         world.ran.append(value)
         return value
@@ -308,7 +306,7 @@ async def test_a_result_is_the_same_when_it_comes_from_the_store(
     assert live == said
 
 
-async def test_a_function_that_fails_is_told_in_the_frameworks_words(world: World) -> None:
+async def test_failed_function_hides_error_details(world: World) -> None:
     def pay(to: str) -> str:
         world.ran.append(to)
         raise RuntimeError("secret address of the bank")
@@ -324,7 +322,7 @@ async def test_a_function_that_fails_is_told_in_the_frameworks_words(world: Worl
     assert "secret" not in live
 
 
-async def test_an_answer_with_a_type(world: World) -> None:
+async def test_typed_answer_survives_a_resume(world: World) -> None:
     agent = world.agent(
         [call("pay", to="ana")], '{"to": "ana", "amount": 1}', tools=[pay_of(world)]
     )
@@ -356,7 +354,7 @@ class Publisher(BaseAgent):
         return AgentResponse(messages=[Message("assistant", [said])])
 
 
-async def test_an_agent_of_ones_own(world: World) -> None:
+async def test_custom_agent_pauses_and_resumes(world: World) -> None:
     assert (await guard(Publisher(world), world.gate).run("notes", thread="t")).status == "paused"
     assert (await world.waits()).args["details"] == {"text": "notes"}
     assert (await guard(Publisher(world), world.gate).resume("t")).status == "paused"
@@ -374,7 +372,7 @@ async def ended(guarded: Any) -> bool:
     return bool((await guarded.resume("t")).status == "done")
 
 
-async def test_a_worker_takes_it_further(world: World) -> None:
+async def test_worker_resumes_guarded_agent(world: World) -> None:
     guarded = paying(world)
     assert isinstance(guarded, Resumable)
     await guarded.run("go", thread="t")
@@ -387,7 +385,7 @@ async def test_a_worker_takes_it_further(world: World) -> None:
     assert world.ran == [("ana", 1)]
 
 
-def test_without_the_framework() -> None:
+def test_missing_framework_names_the_extra() -> None:
     code = (
         "import sys; sys.modules['agent_framework'] = None; import sayso.adapters.agent_framework"
     )

@@ -26,7 +26,7 @@ def paying(world: World, *turns: Any) -> Any:
     return guard(world.agent(*script, tools=[pay_of(world)]), world.gate, ASK)
 
 
-async def test_words_after_a_run_that_was_called_off_know_of_its_calls(world: World) -> None:
+async def test_next_run_shows_cancelled_call(world: World) -> None:
     turns = [call("pay", to="ana")], "I see."
     await paying(world, *turns).run("pay ana", thread="t")
     await paying(world, *turns).cancel("t")
@@ -34,7 +34,7 @@ async def test_words_after_a_run_that_was_called_off_know_of_its_calls(world: Wo
     assert "cancelled before it ran" in world.results["c1"]
 
 
-async def test_a_no_inside_a_function_is_told_with_its_reason(world: World) -> None:
+async def test_rejected_question_tells_model_the_reason(world: World) -> None:
     async def publish() -> str:
         return str(await world.gate.ask(Question("Where?")))
 
@@ -45,7 +45,7 @@ async def test_a_no_inside_a_function_is_told_with_its_reason(world: World) -> N
     assert "ana rejected it: nowhere" in world.results["c1"]
 
 
-async def test_words_beside_a_no_are_its_reason(world: World) -> None:
+async def test_text_with_rejection_is_its_reason(world: World) -> None:
     agent, session = paying(world).as_agent(by="ana"), AgentSession(session_id="t")
     (request,) = (await agent.run("go", session=session)).user_input_requests
     no, words = request.to_function_approval_response(False), Content.from_text("she left")
@@ -53,7 +53,7 @@ async def test_words_beside_a_no_are_its_reason(world: World) -> None:
     assert "she left" in world.results["c1"]
 
 
-async def test_words_beside_a_yes_are_not_dropped(world: World) -> None:
+async def test_text_with_approval_is_refused(world: World) -> None:
     agent, session = paying(world).as_agent(by="ana"), AgentSession(session_id="t")
     (request,) = (await agent.run("go", session=session)).user_input_requests
     yes, words = request.to_function_approval_response(True), Content.from_text("but hurry")
@@ -62,7 +62,7 @@ async def test_words_beside_a_yes_are_not_dropped(world: World) -> None:
     assert ((await world.waits()).status, world.ran) == ("pending", [])
 
 
-async def test_an_answer_belongs_to_the_session_that_asked(world: World) -> None:
+async def test_answer_from_another_session_is_refused(world: World) -> None:
     agent, session = paying(world).as_agent(by="ana"), AgentSession(session_id="t")
     (request,) = (await agent.run("go", session=session)).user_input_requests
     other = AgentSession(session_id="other")
@@ -76,7 +76,7 @@ async def test_an_answer_belongs_to_the_session_that_asked(world: World) -> None
     assert (await agent.run(yes, session=session)).text == "Done."
 
 
-async def test_a_function_that_nobody_knows_stays_answered(world: World) -> None:
+async def test_unknown_function_keeps_its_answer(world: World) -> None:
     """A provider refuses a conversation in which a call has no result."""
     turns = [call("nope", "c1")], [call("nope", "c1")], "Sorry.", "Hello again."
     for words in ("go", "hello"):
@@ -87,7 +87,7 @@ async def test_a_function_that_nobody_knows_stays_answered(world: World) -> None
 
 
 @pytest.mark.filterwarnings("ignore:.*experimental:FutureWarning")
-async def test_a_function_that_another_one_added_is_there_after_the_pause(world: World) -> None:
+async def test_function_added_during_run_survives_pause(world: World) -> None:
     def load(ctx: FunctionInvocationContext) -> str:
         ctx.add_tools([pay_of(world)])
         return "loaded"
@@ -102,9 +102,7 @@ async def test_a_function_that_another_one_added_is_there_after_the_pause(world:
 
 @pytest.mark.filterwarnings("ignore:.*experimental:FutureWarning")
 @pytest.mark.parametrize("decided", [True, False])
-async def test_a_function_that_was_added_in_another_process_is_waited_for(
-    world: World, decided: bool
-) -> None:
+async def test_missing_added_function_keeps_run_paused(world: World, decided: bool) -> None:
     def load(ctx: FunctionInvocationContext) -> str:
         ctx.add_tools([pay_of(world)])
         return "loaded"
@@ -132,7 +130,7 @@ async def test_a_function_that_was_added_in_another_process_is_waited_for(
     assert (result.output, world.ran) == ("Done.", [("ana", 1)])
 
 
-async def test_middleware_that_approves_by_itself_ends_the_run_and_does_not_spin(
+async def test_automatic_approval_ends_the_run(
     world: World,
 ) -> None:
     agent = world.agent(

@@ -55,7 +55,7 @@ class Hedge(FunctionMiddleware):
 
 @pytest.mark.parametrize("middleware", [Twice, Retry, Hedge])
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_call_that_is_made_again_by_middleware(
+async def test_call_repeated_by_middleware_runs_once(
     world: World, middleware: type[FunctionMiddleware], fails: bool
 ) -> None:
     def pay(to: str) -> str:
@@ -94,7 +94,7 @@ class Calm(FunctionMiddleware):
 
 @pytest.mark.parametrize("middleware", [Framed, Calm])
 @pytest.mark.parametrize("below", [False, True])
-async def test_a_pause_that_middleware_makes_a_result_of(
+async def test_middleware_cannot_turn_pause_into_result(
     world: World, middleware: type[FunctionMiddleware], below: bool
 ) -> None:
     turns = [call("pay", to="ana")], "Done."
@@ -113,7 +113,7 @@ async def test_a_pause_that_middleware_makes_a_result_of(
     assert "approval" not in str(told.result)
 
 
-async def test_the_same_in_a_workflow(world: World) -> None:
+async def test_middleware_in_workflow_keeps_the_pause(world: World) -> None:
     turns = [call("pay", to="ana")], "Done."
     agent = world.agent(*turns, name="clerk", tools=[pay_of(world)], middleware=[Framed()])
     storage = InMemoryCheckpointStorage()
@@ -146,7 +146,7 @@ class Bringing(ContextProvider):
         context.extend_middleware("bringing", [Changed()])
 
 
-async def test_what_nobody_has_seen_does_not_run(world: World) -> None:
+async def test_arguments_changed_after_approval_do_not_run(world: World) -> None:
     turns = [call("pay", to="ana")], "Done."
     agent = world.agent(*turns, tools=[pay_of(world)], context_providers=[Bringing()])
     guarded = guard(agent, world.gate, ASK)
@@ -159,9 +159,7 @@ async def test_what_nobody_has_seen_does_not_run(world: World) -> None:
 
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("mode", ["never_require", "always_require"])
-async def test_rules_stand_in_front_of_every_agent_in_a_workflow(
-    world: World, nested: bool, mode: Any
-) -> None:
+async def test_rules_gate_every_agent_of_workflow(world: World, nested: bool, mode: Any) -> None:
     storage = InMemoryCheckpointStorage()
     pay = tool(pay_of(world), approval_mode=mode)
     clerk = world.agent([call("pay", to="ana")], "Paid.", name="clerk", tools=[pay])

@@ -40,7 +40,7 @@ def user(*contents: Any) -> Message:
 # -- a guarded agent as an agent
 
 
-async def test_the_flow_of_the_document(world: World) -> None:
+async def test_documented_flow_runs_call_once(world: World) -> None:
     assert isinstance(waiting(world), SupportsAgentRun)
     session = AgentSession(session_id="t")
     response = await waiting(world).run("Pay Ana", session=session)
@@ -68,7 +68,7 @@ async def test_the_flow_of_the_document(world: World) -> None:
     ],
     ids=["edit", "unset", "reject with a reason", "respond", "reject"],
 )
-async def test_what_the_framework_has_no_words_for(
+async def test_edits_and_responses_work_in_native_flow(
     world: World, answer: Any, ran: Any, told: str
 ) -> None:
     session = AgentSession()
@@ -78,7 +78,7 @@ async def test_what_the_framework_has_no_words_for(
     assert told in world.results["c1"]
 
 
-async def test_answers_may_come_one_by_one(world: World) -> None:
+async def test_partial_answers_run_their_calls(world: World) -> None:
     turns = [call("pay", "c1", to="ana"), call("pay", "c2", to="bob")], "Done."
     session = AgentSession()
     first, second = (await waiting(world, *turns).run("go", session=session)).user_input_requests
@@ -93,7 +93,7 @@ async def test_answers_may_come_one_by_one(world: World) -> None:
     assert (response.text, world.ran) == ("Done.", [("bob", 1), ("ana", 1)])
 
 
-async def test_a_forged_answer(world: World) -> None:
+async def test_forged_arguments_in_answer_are_ignored(world: World) -> None:
     session = AgentSession()
     (request,) = (await waiting(world).run("go", session=session)).user_input_requests
     forged = request.to_function_approval_response(True)
@@ -103,7 +103,7 @@ async def test_a_forged_answer(world: World) -> None:
 
 
 @pytest.mark.parametrize("approved", ["true", 1, None, "yes"])
-async def test_what_is_not_a_yes_is_a_no(world: World, approved: Any) -> None:
+async def test_approval_other_than_true_rejects(world: World, approved: Any) -> None:
     session = AgentSession()
     (request,) = (await waiting(world).run("go", session=session)).user_input_requests
     answer = request.to_function_approval_response(True)
@@ -112,7 +112,7 @@ async def test_what_is_not_a_yes_is_a_no(world: World, approved: Any) -> None:
     assert world.ran == []
 
 
-async def test_wrong_answers_count_for_nothing(world: World) -> None:
+async def test_wrong_answers_decide_nothing(world: World) -> None:
     session = AgentSession()
     (request,) = (await waiting(world).run("go", session=session)).user_input_requests
     unknown = Content.from_function_approval_response(True, "req_nowhere", call("pay", to="eve"))
@@ -129,7 +129,7 @@ async def test_wrong_answers_count_for_nothing(world: World) -> None:
     assert world.ran == [("ana", 5)]
 
 
-async def test_a_question_of_a_tool_is_a_call_that_the_host_answers(world: World) -> None:
+async def test_question_of_tool_is_answered_by_host(world: World) -> None:
     async def pay(to: str) -> str:
         bank = await world.gate.ask("Which bank?")
         world.ran.append(bank)
@@ -148,7 +148,7 @@ async def test_a_question_of_a_tool_is_a_call_that_the_host_answers(world: World
     assert world.ran == ["north"]
 
 
-async def test_a_stream_ends_with_the_request(world: World) -> None:
+async def test_stream_ends_with_the_request(world: World) -> None:
     session = AgentSession()
     stream = waiting(world).run("go", session=session, stream=True)
     updates = [update async for update in stream]
@@ -224,7 +224,7 @@ def native(world: World, *turns: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_the_middleware_in_the_frameworks_own_flow(world: World, stream: bool) -> None:
+async def test_middleware_works_in_native_flow(world: World, stream: bool) -> None:
     async def run(agent: Any, given: Any) -> Any:
         if not stream:
             return await agent.run(given, session=session)
@@ -249,7 +249,7 @@ async def test_the_middleware_in_the_frameworks_own_flow(world: World, stream: b
     assert world.ran == [("bob", 5)]
 
 
-async def test_the_bare_framework_runs_a_stored_snapshot_twice(world: World) -> None:
+async def test_bare_framework_runs_snapshot_twice(world: World) -> None:
     pay = tool(pay_of(world), approval_mode="always_require")
 
     def bare() -> Any:
@@ -264,7 +264,7 @@ async def test_the_bare_framework_runs_a_stored_snapshot_twice(world: World) -> 
     assert world.ran == [("ana", 1), ("ana", 1)]
 
 
-async def test_a_reason_is_lost_by_the_bare_framework_and_told_by_the_middleware(
+async def test_middleware_passes_reason_that_bare_loses(
     world: World,
 ) -> None:
     pay = tool(pay_of(world), approval_mode="always_require")
@@ -285,7 +285,7 @@ async def test_a_reason_is_lost_by_the_bare_framework_and_told_by_the_middleware
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_no_in_the_frameworks_own_form_is_a_decision(world: World, stream: bool) -> None:
+async def test_native_rejection_is_a_decision(world: World, stream: bool) -> None:
     script = [call("pay", "c1", to="ana"), call("pay", "c2", to="bob")], "Done."
     session = AgentSession()
     asked = (await native(world, *script).run("go", session=session)).user_input_requests
@@ -304,7 +304,7 @@ async def test_a_no_in_the_frameworks_own_form_is_a_decision(world: World, strea
     assert (await world.inbox.pending()).items == ()
 
 
-async def test_a_no_of_somebody_who_may_not_decide_closes_the_request(world: World) -> None:
+async def test_rejection_by_non_reviewer_cancels_request(world: World) -> None:
     rules = Policy([Rule("pay", reviewers=["group:finance"])])
     session = AgentSession()
     agent = native(world, gated=Gated(world.gate, rules))
@@ -314,7 +314,7 @@ async def test_a_no_of_somebody_who_may_not_decide_closes_the_request(world: Wor
     assert ((await world.inbox.get(request.id)).status, world.ran) == ("cancelled", [])
 
 
-async def test_two_gates_around_one_call_ask_once(world: World) -> None:
+async def test_guard_around_middleware_asks_once(world: World) -> None:
     guarded = guard(native(world), world.gate, ASK)
     await guarded.run("go", thread="t")
     await world.decide(lambda request: request.edit({"to": "bob"}))
@@ -322,13 +322,13 @@ async def test_two_gates_around_one_call_ask_once(world: World) -> None:
     assert world.ran == [("bob", 5)]
 
 
-async def test_without_a_session_nothing_runs(world: World) -> None:
+async def test_nothing_runs_without_a_session(world: World) -> None:
     with pytest.raises(MiddlewareFailure, match="session"):
         await native(world).run("go")
     assert world.ran == []
 
 
-async def test_what_was_tampered_with_stops_the_run(world: World) -> None:
+async def test_tampered_row_stops_the_run(world: World) -> None:
     await guard(native(world), world.gate, ASK).run("go", thread="t")
     await world.decide(lambda request: request.approve())
     world.store.close()
@@ -373,7 +373,7 @@ def with_service(world: World, *requests: Content) -> Any:
     return guard(Agent(Client(reply), tools=[pay_of(world)]), world.gate)
 
 
-async def test_a_hosted_call_is_approved(world: World) -> None:
+async def test_hosted_call_runs_after_approval(world: World) -> None:
     result = await with_service(world, hosted("m1", query="prices")).run("go", thread="t")
     (request,) = result.interruptions
     assert (request.tool, dict(request.args)) == ("docs.search", {"query": "prices"})
@@ -383,7 +383,7 @@ async def test_a_hosted_call_is_approved(world: World) -> None:
     assert (result.status, result.output, world.ran) == ("done", "Found it.", [("m1", True)])
 
 
-async def test_hosted_calls_are_answered_when_all_are_decided(world: World) -> None:
+async def test_hosted_calls_are_answered_together(world: World) -> None:
     both = hosted("m1", query="prices"), hosted("m2", query="salaries")
     result = await with_service(world, *both).run("go", thread="t")
     first, second = result.interruptions
@@ -399,7 +399,7 @@ async def test_hosted_calls_are_answered_when_all_are_decided(world: World) -> N
     assert "function_approval_response" not in world.kinds
 
 
-async def test_a_policy_answers_for_a_hosted_call(world: World) -> None:
+async def test_policy_allows_hosted_call(world: World) -> None:
     free = Policy([Rule("docs.*", verdict="allow")])
     guarded = with_service(world, hosted("m1", query="prices"))
     guarded.policy = free

@@ -124,7 +124,7 @@ async def test_stream_has_the_bare_updates(world: World) -> None:
     assert len(bare) == 7
 
 
-async def test_stream_of_resumed_run_has_the_rest(world: World) -> None:
+async def test_resumed_stream_has_remaining_updates(world: World) -> None:
     guarded = guard(build(world), world.gate, sayso.Policy([sayso.Rule("pay")]))
     async for _ in guarded.stream("go", thread="t-1"):
         pass
@@ -174,7 +174,7 @@ async def test_trace_is_the_bare_trace(world: World, monkeypatch: pytest.MonkeyP
     assert "execute_tool pay" in [name for name, *_ in bare]
 
 
-async def test_pickling_says_why_not(world: World) -> None:
+async def test_pickling_is_refused_with_a_reason(world: World) -> None:
     guarded = guard(build(world), world.gate)
     with pytest.raises(TypeError, match=r"cannot be pickled.*open store"):
         pickle.dumps(guarded)
@@ -208,7 +208,7 @@ async def test_only_reads_are_retried(world: World, effect: Any) -> None:
     assert calls == (["sky", "sky"] if effect == "read" else ["sky"])
 
 
-async def test_raw_is_what_the_agent_returns(world: World) -> None:
+async def test_raw_equals_bare_response(world: World) -> None:
     bare, guarded = await run_both(world)
     assert type(guarded.raw) is type(bare)
     assert [message.role for message in guarded.messages] == [one.role for one in bare.messages]

@@ -53,12 +53,12 @@ class Bare(BaseChatClient[Any]):
         raise NotImplementedError
 
 
-def test_a_client_without_a_place_for_a_gate(world: World) -> None:
+def test_client_without_middleware_is_refused(world: World) -> None:
     with pytest.raises(SaysoError, match="no middleware"):
         guard(Agent(Bare(), tools=[pay_of(world)]), world.gate)
 
 
-async def test_what_nobody_can_decide_at_a_gate_does_not_wait(world: World) -> None:
+async def test_undecidable_content_ends_the_run(world: World) -> None:
     def reply(messages: Sequence[Message]) -> ChatResponse[Any]:
         consent = Content.from_oauth_consent_request(consent_link="https://example.com/consent")
         return ChatResponse(messages=[Message("assistant", [consent])])
@@ -68,7 +68,7 @@ async def test_what_nobody_can_decide_at_a_gate_does_not_wait(world: World) -> N
         await guarded.run("go", thread="t")
 
 
-async def test_only_what_is_new_is_sent(world: World) -> None:
+async def test_service_receives_only_new_messages(world: World) -> None:
     service = Service()
     assert (await teller(world, service).run("pay ana", thread="t")).status == "paused"
     await world.decide(lambda request: request.approve())
@@ -78,7 +78,7 @@ async def test_only_what_is_new_is_sent(world: World) -> None:
     assert world.ran == [("ana", 1)]
 
 
-async def test_new_words_over_what_waits_answer_the_open_call_first(world: World) -> None:
+async def test_new_input_answers_open_call_first(world: World) -> None:
     service = Service()
     await teller(world, service).run("pay ana", thread="t")
     assert (await teller(world, service).run("forget it", thread="t")).output == "Done."

@@ -72,7 +72,7 @@ def guessing(world: World, *asks: str) -> GuardedWorkflow:
     return guarded
 
 
-async def test_a_request_for_information_is_a_question(world: World) -> None:
+async def test_request_info_is_a_question(world: World) -> None:
     result = await guessing(world, "How old?").run("go", thread="t")
     (request,) = result.interruptions
     assert (result.status, request.kind) == ("paused", "question")
@@ -88,7 +88,7 @@ async def test_a_request_for_information_is_a_question(world: World) -> None:
     assert (again.output, world.ran) == (result.output, ["start go", ("How old?", 41)])
 
 
-async def test_several_requests_are_answered_one_by_one(world: World) -> None:
+async def test_questions_are_answered_in_any_order(world: World) -> None:
     result = await guessing(world, "one?", "two?").run("go", thread="t")
     asked = {r.question.text: r for r in result.interruptions if r.question is not None}
     await world.inbox.decide(asked["two?"].id, asked["two?"].respond(2), by="ana")
@@ -101,7 +101,7 @@ async def test_several_requests_are_answered_one_by_one(world: World) -> None:
     assert world.ran == ["start go", ("two?", 2), ("one?", 1)]
 
 
-async def test_a_question_that_nobody_will_answer(world: World) -> None:
+async def test_rejected_question_gets_no_answer(world: World) -> None:
     await guessing(world, "one?", "two?").run("go", thread="t")
     first, second = (await world.inbox.pending()).items
     await world.inbox.decide(first.id, first.reject("private"), by="ana")
@@ -110,7 +110,7 @@ async def test_a_question_that_nobody_will_answer(world: World) -> None:
     assert len(world.ran) == 2  # it began, and one answer came
 
 
-async def test_threads_and_turns_are_apart(world: World) -> None:
+async def test_threads_and_turns_keep_their_answers(world: World) -> None:
     for thread in ("a", "b"):
         await guessing(world, "How old?").run(thread, thread=thread)
     for request in (await world.inbox.pending()).items:
@@ -123,7 +123,7 @@ async def test_threads_and_turns_are_apart(world: World) -> None:
     assert (await guessing(world, "How old?").resume("a")).output == "How old? 3"
 
 
-async def test_an_answer_is_given_once_although_its_record_was_lost(world: World) -> None:
+async def test_answer_is_delivered_once_after_crash(world: World) -> None:
     """The workflow has taken the answer, and the process ends before we know of it."""
     await guessing(world, "How old?").run("go", thread="t")
     await world.decide(lambda request: request.respond(41))
@@ -141,7 +141,7 @@ async def test_an_answer_is_given_once_although_its_record_was_lost(world: World
     assert world.ran == ["start go", ("How old?", 41)]
 
 
-async def test_a_workflow_whose_state_cannot_be_stored_does_not_wait(world: World) -> None:
+async def test_workflow_with_unknown_state_is_refused(world: World) -> None:
     start = Guesser(world, ["How old?"], Unknown)
     workflow = WorkflowBuilder(name="guessing", start_executor=start).build()
     guarded = guard(workflow, world.gate, checkpoints=world.folder / "checkpoints")
@@ -171,7 +171,7 @@ def clerk(
     return guard(build, world.gate, checkpoints=lambda name: storage)
 
 
-async def test_functions_of_agents_in_a_workflow(world: World) -> None:
+async def test_functions_of_workflow_agents_ask(world: World) -> None:
     storage = InMemoryCheckpointStorage()
     result = await clerk(world, storage, gated=True).run("pay them", thread="t")
     ana, bob = sorted(result.interruptions, key=lambda r: str(r.args["to"]))
@@ -189,7 +189,7 @@ async def test_functions_of_agents_in_a_workflow(world: World) -> None:
     assert world.ran == [("ana", 3)]
 
 
-async def test_functions_that_always_require_approval_are_asked_about_once(world: World) -> None:
+async def test_function_requiring_approval_asks_once(world: World) -> None:
     storage = InMemoryCheckpointStorage()
     office = clerk(world, storage, gated=True, always=True)
     result = await office.run("pay them", thread="t")
@@ -200,7 +200,7 @@ async def test_functions_that_always_require_approval_are_asked_about_once(world
     assert "he left" in world.results["c2"]
 
 
-async def test_approvals_of_agents_that_know_no_gate(world: World) -> None:
+async def test_ungated_agents_of_workflow_ask_people(world: World) -> None:
     storage = InMemoryCheckpointStorage()
     result = await clerk(world, storage, gated=False).run("pay them", thread="t")
     assert {set(r.allowed) >= {"approve", "edit", "reject"} for r in result.interruptions} == {True}

@@ -179,9 +179,7 @@ def assert_outputs(result: Any, wanted: list[Any]) -> None:
 
 @pytest.mark.parametrize("name", OUTPUTS)
 @pytest.mark.parametrize("asks", [False, True], ids=["straight on", "interrupted"])
-async def test_outputs_have_the_types_that_executors_declare(
-    world: World, name: str, asks: bool
-) -> None:
+async def test_outputs_have_declared_types(world: World, name: str, asks: bool) -> None:
     outputs = [OUTPUTS[name], ORDER, OUTPUTS[name]]
     result = await yielding(world, outputs, asks=asks).run("go", thread="t")
     if asks:
@@ -192,7 +190,7 @@ async def test_outputs_have_the_types_that_executors_declare(
     assert_outputs(await yielding(world, outputs, asks=asks).resume("t"), outputs)
 
 
-async def test_a_process_that_dies_before_the_end_of_the_run(
+async def test_output_survives_death_before_end(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies(*_: Any) -> None:
@@ -207,7 +205,7 @@ async def test_a_process_that_dies_before_the_end_of_the_run(
     later.close()
 
 
-async def test_each_turn_has_its_own_outputs(world: World) -> None:
+async def test_each_turn_returns_only_its_outputs(world: World) -> None:
     await yielding(world, [TICKET], asks=False).run("go", thread="t")
     result = await yielding(world, [VOUCHER], asks=False).run("again", thread="t")
     assert_outputs(result, [VOUCHER])
@@ -215,7 +213,7 @@ async def test_each_turn_has_its_own_outputs(world: World) -> None:
 
 
 def step(folder: str, what: str) -> None:
-    """One process of ``test_steps_in_processes_of_their_own``."""
+    """One process of ``test_outputs_survive_three_processes``."""
 
     async def go() -> None:
         world = World(Path(folder))
@@ -232,13 +230,13 @@ def step(folder: str, what: str) -> None:
     asyncio.run(go())
 
 
-def test_steps_in_processes_of_their_own(tmp_path: Path) -> None:
+def test_outputs_survive_three_processes(tmp_path: Path) -> None:
     for what in ("run", "decide", "look"):
         code = f"import {Path(__file__).stem} as here; here.step({str(tmp_path)!r}, {what!r})"
         subprocess.run([sys.executable, "-c", code], cwd=HERE, check=True, timeout=60)
 
 
-async def test_a_type_that_no_executor_declares(world: World) -> None:
+async def test_undeclared_type_is_restored_as_json(world: World) -> None:
     """The process that made it has it; later there is only its JSON."""
     made = Undeclared()
     result = await yielding(world, [made, [made]], asks=False).run("go", thread="t")
@@ -257,7 +255,7 @@ class Prices(Executor):
         await ctx.yield_output(Other(price=1.5))
 
 
-async def test_a_type_that_has_changed_since(world: World) -> None:
+async def test_changed_output_type_is_reported(world: World) -> None:
     await yielding(world, [ORDER], asks=False).run("go", thread="t")
     changed = WorkflowBuilder(name="types", start_executor=Prices(id="prices")).build()
     later = await guard(changed, world.gate, checkpoints=world.folder / "checkpoints").resume("t")
@@ -289,7 +287,7 @@ def clerk(world: World, format: Any, said: str, *, inside: bool = False) -> Guar
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["alone", "in a sub-workflow"])
-async def test_the_response_of_an_agent(world: World, inside: bool) -> None:
+async def test_agent_response_keeps_its_value(world: World, inside: bool) -> None:
     said = json.dumps({"item": "pizza", "howMany": 2, "size": "large"})
     await clerk(world, Order, said, inside=inside).run("pay", thread="t")
     await world.decide(lambda request: request.approve())
@@ -301,7 +299,7 @@ async def test_the_response_of_an_agent(world: World, inside: bool) -> None:
         assert_same(result.output, ORDER)
 
 
-async def test_an_agent_without_a_format_answers_with_text(world: World) -> None:
+async def test_agent_without_format_returns_text(world: World) -> None:
     await clerk(world, None, "Paid.").run("pay", thread="t")
     await world.decide(lambda request: request.approve())
     for _ in range(2):
@@ -309,7 +307,7 @@ async def test_an_agent_without_a_format_answers_with_text(world: World) -> None
         assert (result.output, result.get_outputs()[0].value) == ("Paid.", None)
 
 
-async def test_an_agent_that_answers_in_another_format(world: World) -> None:
+async def test_unparsable_answer_is_returned_as_text(world: World) -> None:
     await clerk(world, Order, "no pizza").run("pay", thread="t")
     await world.decide(lambda request: request.approve())
     for _ in range(2):
@@ -342,7 +340,7 @@ class Takes(Executor):
 
 
 @pytest.mark.parametrize("given", [ORDER, [TICKET]], ids=["model", "list"])
-async def test_an_input_is_restored_in_its_own_type(world: World, given: Any) -> None:
+async def test_input_is_restored_in_its_type(world: World, given: Any) -> None:
     taken: list[Any] = []
 
     def build() -> GuardedWorkflow:
@@ -358,7 +356,7 @@ async def test_an_input_is_restored_in_its_own_type(world: World, given: Any) ->
     assert_same(result.output, given)
 
 
-async def test_an_input_with_messages(world: World) -> None:
+async def test_input_with_messages_survives_a_resume(world: World) -> None:
     given = AgentExecutorRequest([Message("user", ["pay"])])
     await clerk(world, None, "Paid.").run(given, thread="t")
     await world.decide(lambda request: request.approve())
@@ -366,7 +364,7 @@ async def test_an_input_with_messages(world: World) -> None:
     assert world.words == ["pay"]
 
 
-async def test_an_input_that_could_not_be_restored(world: World) -> None:
+async def test_unrestorable_input_is_refused(world: World) -> None:
     with pytest.raises(InvalidCall, match=r"Undeclared could not be restored in another process"):
         await yielding(world, [TICKET], asks=False).run(Undeclared(), thread="t")
     assert (await world.inbox.pending()).items == ()

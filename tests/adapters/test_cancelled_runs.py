@@ -95,9 +95,7 @@ class Play:
 
 @pytest.mark.parametrize("harness", HARNESSES)
 @pytest.mark.parametrize("calls", [[STOP], [STOP, PAY], [PAY, STOP]])
-async def test_a_run_that_is_called_off_while_it_is_at_work(
-    harness: Any, calls: Any, tmp_path: Path
-) -> None:
+async def test_run_cancelled_by_tool_ends(harness: Any, calls: Any, tmp_path: Path) -> None:
     play = Play(harness, tmp_path, calls, "Done.", "Done.")
     result = await play.step(lambda agent: agent.run("go", thread="t"))
     assert result.status == "cancelled"
@@ -113,9 +111,7 @@ async def test_a_run_that_is_called_off_while_it_is_at_work(
 
 @pytest.mark.parametrize("harness", HARNESSES[1:])
 @pytest.mark.parametrize("at", [0, 1])
-async def test_a_run_that_is_called_off_while_its_model_thinks(
-    harness: Any, at: int, tmp_path: Path
-) -> None:
+async def test_run_cancelled_during_model_call_ends(harness: Any, at: int, tmp_path: Path) -> None:
     look = ScriptedCall("c0", "look", {"what": "sky"})
     play = Play(harness, tmp_path, [look], [PAY], "Done.")
     play.stops_at = at

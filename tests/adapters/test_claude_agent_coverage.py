@@ -37,7 +37,7 @@ async def pay(to: str) -> str:
     return f"paid {to}"
 
 
-def test_the_table(gate: sayso.Gate) -> None:
+def test_coverage_lists_all_tools(gate: sayso.Gate) -> None:
     given = ClaudeAgentOptions(
         tools=["Bash"],
         mcp_servers={"files": {"command": "files"}},
@@ -188,7 +188,7 @@ SHAPES = [
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("effect", ["once", "idempotent"])
-async def test_another_claude_is_refused(
+async def test_inner_claude_is_refused(
     gate: sayso.Gate, monkeypatch: pytest.MonkeyPatch, shape: Any, effect: str
 ) -> None:
     """However a tool finds it: in the body of a call that the gate runs."""
@@ -213,7 +213,7 @@ async def test_another_claude_is_refused(
 
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "bare"])
-async def test_another_claude_starts_only_outside_of_runs(
+async def test_inner_claude_starts_only_outside_runs(
     gate: sayso.Gate, run_elsewhere: Any, guarded: bool
 ) -> None:
     """Code in a tool leaves the context of its call, and starts another Claude."""
@@ -252,7 +252,7 @@ async def run_call(guarded: Any, name: str, args: dict[str, Any]) -> None:
     assert (await guarded.run("go", thread="t")).status == "done"
 
 
-async def test_another_claude_may_be_ungated(gate: sayso.Gate) -> None:
+async def test_inner_claude_may_be_ungated(gate: sayso.Gate) -> None:
     raised: list[BaseException] = []
 
     async def delegate(task: str) -> str:
@@ -276,12 +276,12 @@ async def test_unguarded_claude_is_not_touched(gate: sayso.Gate) -> None:
         await ClaudeSDKClient(ClaudeAgentOptions(cli_path="/nowhere/claude")).connect()
 
 
-def test_a_name_that_is_gated_is_not_ungated(gate: sayso.Gate) -> None:
+def test_gated_name_cannot_be_ungated(gate: sayso.Gate) -> None:
     with pytest.raises(sayso.InvalidCall, match=r"ungated names 'Bash', but its calls go through"):
         guard(ClaudeAgentOptions(tools=["Bash"]), gate, ungated=["Bash"])
 
 
-def test_the_options_passed_in_are_not_changed(gate: sayso.Gate) -> None:
+def test_original_options_are_not_changed(gate: sayso.Gate) -> None:
     given = ClaudeAgentOptions(tools=["Bash"], env={"A": "b"}, hooks={"Stop": []})
     before = copy.copy(given), dict(given.env), dict(given.hooks or {})
     guarded = guard(given, gate, tools=[in_process(pay)])

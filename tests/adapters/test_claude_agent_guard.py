@@ -89,7 +89,7 @@ LEFT_TO_CLAUDE = [sayso.Policy(default="allow"), sayso.Policy.preset("watch")]
 
 
 class TestItsOwnTools:
-    async def test_approved_and_made_again(self, world: World) -> None:
+    async def test_approved_call_runs_when_repeated(self, world: World) -> None:
         world.touching("one", "one", "one")
         result = await world.run()
         request = await world.request()
@@ -103,14 +103,14 @@ class TestItsOwnTools:
         again = await world.request()
         assert (result.status, again.id != request.id) == ("paused", True)
 
-    async def test_rejected(self, world: World) -> None:
+    async def test_rejected_call_tells_the_reason(self, world: World) -> None:
         world.touching("one")
         await world.run()
         result = await world.decide(lambda request: request.reject("not here"))
         assert (result.status, result.output, world.made("one")) == ("done", "Done.", False)
         assert "not here" in world.told["toolu_0"]
 
-    async def test_edited(self, world: World) -> None:
+    async def test_edited_call_runs_as_edited(self, world: World) -> None:
         world.touching("one", "one")
         await world.run()
         other = f"touch {world.folder}/other"
@@ -118,26 +118,26 @@ class TestItsOwnTools:
         assert (result.status, world.made("one"), world.made("other")) == ("done", False, True)
         assert "other" in world.told["toolu_0"]
 
-    async def test_responded(self, world: World) -> None:
+    async def test_responded_call_returns_the_response(self, world: World) -> None:
         world.touching("one")
         await world.run()
         await world.decide(lambda request: request.respond("it exists"))
         assert (world.told["toolu_0"], world.made("one")) == ("it exists", False)
 
-    async def test_denied_by_a_rule(self, world: World) -> None:
+    async def test_rule_denies_a_call(self, world: World) -> None:
         world.touching("one")
         result = await world.run(sayso.Policy([Rule("Bash", verdict="deny", description="no")]))
         assert (result.status, world.made("one")) == ("done", False)
         assert "no" in world.told["toolu_0"]
 
-    async def test_allowed_by_a_rule(self, world: World) -> None:
+    async def test_rule_allows_a_call(self, world: World) -> None:
         world.touching("one")
         rules = sayso.Policy([Rule("Bash", verdict="allow", name="shell")])
         result = await world.run(rules, allowed_tools=[])
         assert (result.status, world.made("one")) == ("done", True)
 
     @pytest.mark.parametrize("policy", LEFT_TO_CLAUDE)
-    async def test_what_claude_code_would_ask_about(
+    async def test_call_that_claude_asks_about_pauses(
         self, world: World, policy: sayso.Policy
     ) -> None:
         world.touching("one", "one")
@@ -149,7 +149,7 @@ class TestItsOwnTools:
         assert (result.status, world.made("one")) == ("done", True)
 
     @pytest.mark.parametrize("policy", LEFT_TO_CLAUDE)
-    async def test_what_claude_code_allows(self, world: World, policy: sayso.Policy) -> None:
+    async def test_call_that_claude_allows_runs(self, world: World, policy: sayso.Policy) -> None:
         world.touching("one")
         assert (await world.run(policy)).status == "done"
         assert world.made("one")
@@ -162,7 +162,7 @@ class TestItsOwnTools:
         assert (await world.run(policy)).status == "paused"  # although Claude Code allows it
         assert not world.made("one")
 
-    async def test_a_gate_that_cannot_ask(self, world: World) -> None:
+    async def test_failing_store_stops_the_run(self, world: World) -> None:
         world.touching("one")
 
         def full(name: str, when: str) -> None:
@@ -174,7 +174,7 @@ class TestItsOwnTools:
             await world.run()
         assert (world.made("one"), len(world.fake.requests)) == (False, 1)
 
-    async def test_a_policy_that_fails_asks(self, world: World) -> None:
+    async def test_failing_rule_asks(self, world: World) -> None:
         def broken(args: Any) -> bool:
             raise ValueError("broken")
 
@@ -193,7 +193,7 @@ class TestWhatRuns:
 
     @pytest.mark.parametrize("place", ["options", "settings"])
     @pytest.mark.parametrize("rule", ["ask", "allow"])
-    async def test_another_hook_changes_no_arguments(
+    async def test_other_hook_cannot_change_arguments(
         self, world: World, place: str, rule: Any
     ) -> None:
         world.touching("one", "one")
@@ -219,7 +219,7 @@ class TestWhatRuns:
         assert (result.status, world.made("one"), world.made("evil")) == ("done", True, False)
 
     @pytest.mark.parametrize("mode", ["bypassPermissions", "dontAsk", "acceptEdits", "plan"])
-    async def test_every_permission_mode(
+    async def test_call_asks_in_every_permission_mode(
         self, world: World, mode: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("IS_SANDBOX", "1")  # or root may not bypass permissions
@@ -230,14 +230,14 @@ class TestWhatRuns:
         result = await world.guarded(permission_mode=mode).resume("t")
         assert (result.status, world.made("one")) == ("done", True)
 
-    async def test_an_environment_without_hooks(
+    async def test_environment_cannot_disable_hooks(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("CLAUDE_CODE_SIMPLE", "1")
         world.touching("one")
         assert ((await world.run()).status, world.made("one")) == ("paused", False)
 
-    async def test_claude_code_that_calls_no_hooks(
+    async def test_missing_hook_call_stops_the_run(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("CLAUDE_CODE_SIMPLE", "1")
@@ -247,7 +247,7 @@ class TestWhatRuns:
             await world.run()
         assert not world.made("two")
 
-    async def test_what_the_provider_runs(self, world: World) -> None:
+    async def test_hosted_tool_is_refused_unless_ungated(self, world: World) -> None:
         search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
         world.script = [[search, say("Found it.")]]
         with pytest.raises(sayso.InvalidCall, match="hosted tool 'web_search' of coder"):
@@ -261,13 +261,13 @@ class TestWhatRuns:
 
 
 class TestSubAgents:
-    async def test_a_call_that_a_rule_allows(self, world: World) -> None:
+    async def test_sub_agent_runs_allowed_call(self, world: World) -> None:
         world.fake.reply = self.delegating(world)
         rules = sayso.Policy([Rule("*", verdict="allow")])
         result = await world.run(rules, tools=["Bash", "Agent"], allowed_tools=[])
         assert (result.status, world.made("one")) == ("done", True)
 
-    async def test_a_call_that_would_have_to_wait_is_denied(self, world: World) -> None:
+    async def test_sub_agent_cannot_wait_for_approval(self, world: World) -> None:
         world.fake.reply = self.delegating(world)
         rules = sayso.Policy([Rule("Bash"), Rule("*", verdict="allow")])
         result = await world.run(rules, tools=["Bash", "Agent"], allowed_tools=["Bash", "Agent"])
@@ -288,7 +288,7 @@ class TestSubAgents:
 
 
 class TestConversation:
-    async def test_a_second_turn_knows_the_first(self, world: World) -> None:
+    async def test_second_turn_knows_the_first(self, world: World) -> None:
         world.script = [[say("Hello, Ana.")]]
         assert (await world.guarded().run("I am Ana", thread="t")).output == "Hello, Ana."
         await world.guarded().run("Who am I?", thread="t")
@@ -297,14 +297,14 @@ class TestConversation:
         assert "Hello, Ana." in str(said[1])
         assert "Who am I?" in str(said[-1])
 
-    async def test_a_structured_output_is_a_dict_as_in_the_sdk(self, world: World) -> None:
+    async def test_structured_output_is_a_dict(self, world: World) -> None:
         rules = {"type": "object", "properties": {"item": {"type": "string"}}}
         more = {"output_format": {"type": "json_schema", "schema": rules}}
         world.script = [[use("StructuredOutput", "toolu_0", item="pizza")], [say("Done.")]]
         assert (await world.run(**more)).output == {"item": "pizza"}
         assert (await world.guarded(**more).resume("t")).output == {"item": "pizza"}
 
-    async def test_new_words_close_what_waits(self, world: World) -> None:
+    async def test_new_input_closes_pending_request(self, world: World) -> None:
         world.touching("one")
         await world.run()
         result = await world.guarded().run("Never mind", thread="t")
@@ -329,13 +329,13 @@ class TestRefused:
             ({"hooks": {"PermissionRequest": []}}, "leave PermissionRequest out"),
         ],
     )
-    def test_options_that_decide_without_the_gate(
+    def test_options_that_bypass_gate_are_refused(
         self, world: World, given: Any, said: str
     ) -> None:
         with pytest.raises(sayso.InvalidCall, match=said):
             guard(ClaudeAgentOptions(**given), world.gate)
 
-    def test_tools_that_the_gate_could_not_run(self, world: World) -> None:
+    def test_tools_of_foreign_server_are_refused(self, world: World) -> None:
         @tool("pay", "Pay somebody.", {"to": str})
         async def pay(args: Any) -> Any:
             return {}
@@ -348,7 +348,7 @@ class TestRefused:
         (known,) = guard(ClaudeAgentOptions(), world.gate, tools=[pay]).known_tools()
         assert known.parameters["properties"] == {"to": {"type": "string"}}
 
-    def test_something_else(self, world: World) -> None:
+    def test_guard_refuses_other_types(self, world: World) -> None:
         with pytest.raises(TypeError, match=r"takes ClaudeAgentOptions\(\.\.\.\), not dict"):
             guard({}, world.gate)  # type: ignore[arg-type]
 

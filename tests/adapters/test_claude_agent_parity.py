@@ -83,7 +83,7 @@ def plain(messages: list[Any]) -> list[Any]:
     ]
 
 
-async def test_guard_streams_and_returns_what_bare_does(pair: Pair) -> None:
+async def test_stream_and_result_equal_bare(pair: Pair) -> None:
     bare = await pair.bare()
     stream = pair.guarded().stream("go", thread="t")
     messages = [message async for message in stream]
@@ -120,7 +120,7 @@ async def test_hooks_see_the_same(pair: Pair) -> None:
     assert len(bare) == 2 + len(ARGS)
 
 
-async def test_paused_stream_goes_on(pair: Pair) -> None:
+async def test_paused_stream_resumes(pair: Pair) -> None:
     ask = sayso.Policy([sayso.Rule("pay")])
     guarded = guard(options(pair.folder, pair.fake), pair.gate, ask, tools=[pair.tool])
     first = guarded.stream("go", thread="t")
@@ -131,6 +131,6 @@ async def test_paused_stream_goes_on(pair: Pair) -> None:
     assert (rest.result.output, pair.ran) == ("Done.", [("ana", 5)])
 
 
-def test_guard_says_why_it_is_not_pickled(pair: Pair) -> None:
+def test_pickling_is_refused_with_a_reason(pair: Pair) -> None:
     with pytest.raises(TypeError, match="cannot be pickled, because they hold an open store"):
         pickle.dumps(pair.guarded())

@@ -55,7 +55,7 @@ def scenario(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scenari
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_a_changed_conversation_never_reaches_the_model(scenario: Scenario, attack: str) -> None:
+def test_tampered_conversation_stops_the_run(scenario: Scenario, attack: str) -> None:
     scenario.run()
     scenario.approve_all()
     scenario.inbox.store.close()
@@ -67,7 +67,7 @@ def test_a_changed_conversation_never_reaches_the_model(scenario: Scenario, atta
     assert scenario.effects() == []
 
 
-def test_new_words_do_not_hide_the_change(scenario: Scenario) -> None:
+def test_new_input_does_not_hide_tampering(scenario: Scenario) -> None:
     scenario.run()
     scenario.inbox.store.close()
     _execute(scenario, ATTACKS["rewritten"])
@@ -76,7 +76,7 @@ def test_new_words_do_not_hide_the_change(scenario: Scenario) -> None:
     assert came.error.startswith("Tampered: ")
 
 
-def test_the_log_begins_with_the_user_and_ends_with_the_answer(scenario: Scenario) -> None:
+def test_log_starts_with_user_ends_with_answer(scenario: Scenario) -> None:
     scenario.run()
     scenario.approve_all()
     assert scenario.resume().output == LAST
@@ -107,7 +107,7 @@ async def _read(store: SqliteStore) -> _Log:
     return log
 
 
-async def test_a_process_that_cannot_sign_decisions_keeps_the_log(tmp_path: Path) -> None:
+async def test_process_without_signing_key_keeps_log(tmp_path: Path) -> None:
     whole = new_key("ed25519")
     keys = Keyring.parse(public_key(whole), rows=row_key(whole))
     with closing(SqliteStore(tmp_path / STORE, keys=keys)) as store:
@@ -115,7 +115,7 @@ async def test_a_process_that_cannot_sign_decisions_keeps_the_log(tmp_path: Path
         assert (await _read(store)).turn == 1
 
 
-async def test_the_framework_gets_back_what_no_page_could_show(tmp_path: Path) -> None:
+async def test_framework_gets_lone_surrogates_back(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / STORE)) as store:
         await _said(store, replies=2)
         log = await _read(store)
@@ -124,7 +124,7 @@ async def test_the_framework_gets_back_what_no_page_could_show(tmp_path: Path) -
         assert json.loads(store.messages(THREAD)[1][1])["content"] == "half ? 0"
 
 
-async def test_a_second_writer_is_refused(tmp_path: Path) -> None:
+async def test_second_writer_is_refused(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / STORE)) as store:
         first, second = await _said(store), await _read(store)
         await first.reply("", "one")
@@ -132,7 +132,7 @@ async def test_a_second_writer_is_refused(tmp_path: Path) -> None:
             await second.reply("", "two")
 
 
-async def test_messages_of_other_frameworks_are_left_alone(tmp_path: Path) -> None:
+async def test_log_ignores_messages_of_other_formats(tmp_path: Path) -> None:
     class Other(_Log):
         format = "other"
 
@@ -145,7 +145,7 @@ async def test_messages_of_other_frameworks_are_left_alone(tmp_path: Path) -> No
         assert (await _read(store)).turn == 1
 
 
-async def test_a_pruned_thread_goes_on(tmp_path: Path) -> None:
+async def test_pruned_thread_continues_numbering(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / STORE)) as store:
         log = await _said(store, replies=1)
         store.transact(Finish(thread=THREAD, run=log.run, status="done", token=0))

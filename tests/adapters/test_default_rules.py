@@ -101,14 +101,14 @@ async def test_default_allow_loosens_undeclared_tools(framework: str, tmp_path: 
 
 
 @pytest.mark.parametrize("framework", HARNESSES)
-async def test_a_last_rule_for_everything_means_the_same(framework: str, tmp_path: Path) -> None:
+async def test_catch_all_rule_asks_everywhere(framework: str, tmp_path: Path) -> None:
     everything = sayso.Policy([sayso.Rule("something_else"), sayso.Rule("*")])
     assert await Play(framework, everything, tmp_path).status() == "paused"
 
 
 @pytest.mark.parametrize("policy", [NO_POLICY, NO_RULE_FITS], ids=["no policy", "no rule fits"])
 class TestAToolThatAsksForItself:
-    async def test_openai_agents(self, policy: sayso.Policy | None, tmp_path: Path) -> None:
+    async def test_openai_tool_flag_asks(self, policy: sayso.Policy | None, tmp_path: Path) -> None:
         from agents import Agent, function_tool
         from harness_openai_agents import ScriptModel
 
@@ -120,19 +120,25 @@ class TestAToolThatAsksForItself:
 
         assert await Play("openai_agents", policy, tmp_path).status(make=make) == "paused"
 
-    async def test_agent_framework(self, policy: sayso.Policy | None, tmp_path: Path) -> None:
+    async def test_agent_framework_tool_flag_asks(
+        self, policy: sayso.Policy | None, tmp_path: Path
+    ) -> None:
         from agent_framework import tool
 
         declared = tool(look, approval_mode="always_require")
         assert await Play("agent_framework", policy, tmp_path).status(declared) == "paused"
 
-    async def test_google_adk(self, policy: sayso.Policy | None, tmp_path: Path) -> None:
+    async def test_google_adk_tool_flag_asks(
+        self, policy: sayso.Policy | None, tmp_path: Path
+    ) -> None:
         from google.adk.tools import FunctionTool
 
         declared = FunctionTool(look, require_confirmation=True)
         assert await Play("google_adk", policy, tmp_path).status(declared) == "paused"
 
-    async def test_pydantic_ai(self, policy: sayso.Policy | None, tmp_path: Path) -> None:
+    async def test_pydantic_ai_tool_flag_asks(
+        self, policy: sayso.Policy | None, tmp_path: Path
+    ) -> None:
         from pydantic_ai import Tool
 
         declared = Tool(look, requires_approval=True)
@@ -140,7 +146,7 @@ class TestAToolThatAsksForItself:
 
 
 @pytest.mark.parametrize("framework", HARNESSES)
-def test_every_adapter_has_the_same_two_verbs(framework: str) -> None:
+def test_adapters_share_guard_and_resume(framework: str) -> None:
     adapter = importlib.import_module(f"sayso.adapters.{framework}")
     assert [*inspect.signature(adapter.guard).parameters][:3] == ["agent", "gate", "policy"]
     resume = inspect.signature(adapter.resume)

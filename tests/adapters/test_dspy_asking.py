@@ -82,7 +82,7 @@ def cook(*tools: Any) -> Any:
     return dspy.ReAct(signature=OrderPizza, tools=list(tools), max_iters=6)
 
 
-async def test_the_order_of_the_document_in_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_terminal_requester_completes_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter(answer for _, answer in TALK)
     seen: list[str] = []
 
@@ -98,7 +98,7 @@ async def test_the_order_of_the_document_in_the_terminal(monkeypatch: pytest.Mon
     assert [prompt.strip(" >\n") for prompt in seen] == [question for question, _ in TALK]
 
 
-async def test_the_order_of_the_document_through_a_queue() -> None:
+async def test_queue_requester_completes_the_order() -> None:
     queue: asyncio.Queue[Any] = asyncio.Queue()
     pending: dict[str, Any] = {}
     agent = cook(human_in_the_loop(create_queue_requester(queue, pending)))
@@ -118,7 +118,7 @@ async def test_the_order_of_the_document_through_a_queue() -> None:
     assert done.pizzas == WHOLE
 
 
-async def test_the_order_survives_each_question_and_repeats_nothing(tmp_path: Any) -> None:
+async def test_order_survives_new_processes(tmp_path: Any) -> None:
     """Each answer comes to another process; the model is asked once for each step."""
     model = Cook()
     url = f"sqlite:///{tmp_path / 'sayso.db'}"
@@ -146,7 +146,7 @@ async def test_the_order_survives_each_question_and_repeats_nothing(tmp_path: An
     gate.close()
 
 
-async def test_a_rule_may_want_a_yes_for_the_question() -> None:
+async def test_rule_requires_approval_of_question() -> None:
     gate = Gate("memory://", agent="cook", wait=0)
     tool = human_in_the_loop(inbox_requester(gate))
     agent = guard(cook(tool), gate, Policy([Rule("ask_human")]), lm=Cook().lm())
@@ -160,13 +160,13 @@ async def test_a_rule_may_want_a_yes_for_the_question() -> None:
 # -- a request by itself
 
 
-async def test_an_answer_that_came_first_is_there_for_who_comes_late() -> None:
+async def test_early_answer_is_kept_for_readers() -> None:
     request = HumanInputRequest("Size?")
     request.set_response("small")
     assert [await request.response() for _ in range(3)] == ["small"] * 3
 
 
-async def test_an_answer_from_another_thread_wakes_all_who_wait() -> None:
+async def test_answer_from_os_thread_wakes_all_waiters() -> None:
     request = HumanInputRequest("Size?")
     waiting = [asyncio.create_task(request.response()) for _ in range(5)]
     await asyncio.sleep(0)
@@ -174,7 +174,7 @@ async def test_an_answer_from_another_thread_wakes_all_who_wait() -> None:
     assert await asyncio.gather(*waiting) == ["large"] * 5
 
 
-def test_the_first_of_a_hundred_answers_counts() -> None:
+def test_first_of_many_answers_counts() -> None:
     request = HumanInputRequest("Size?")
     lost: list[str] = []
 
@@ -193,7 +193,7 @@ def test_the_first_of_a_hundred_answers_counts() -> None:
     assert asyncio.run(request.response()) not in lost
 
 
-async def test_nobody_answers_in_time() -> None:
+async def test_unanswered_question_expires() -> None:
     request = HumanInputRequest("Size?")
     with pytest.raises(Expired, match=r"within 0\.01 seconds"):
         await request.response(0.01)
@@ -201,19 +201,19 @@ async def test_nobody_answers_in_time() -> None:
     assert await request.response() == "late"
 
 
-async def test_an_answer_is_text() -> None:
+async def test_answer_must_be_text() -> None:
     with pytest.raises(TypeError):
         HumanInputRequest("Size?").set_response(5)  # type: ignore[arg-type]
 
 
-async def test_a_script_answers_where_nobody_should_be_asked() -> None:
+async def test_scripted_requester_answers_until_exhausted() -> None:
     tool = human_in_the_loop(scripted_requester(["small"]))
     assert await tool.acall(question="Size?") == "small"
     with pytest.raises(Expired, match="no answer left"):
         await tool.acall(question="Toppings?")
 
 
-async def test_outside_an_agent_the_inbox_waits_as_the_gate_does() -> None:
+async def test_inbox_requester_pauses_outside_agent() -> None:
     gate = Gate("memory://", wait=0)
     tool = human_in_the_loop(inbox_requester(gate))
     with pytest.raises(Paused):

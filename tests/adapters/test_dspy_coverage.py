@@ -34,12 +34,12 @@ def react(*tools: Any) -> Any:
     return dspy.ReAct("question -> answer", tools=list(tools))
 
 
-def test_the_table(gate: sayso.Gate) -> None:
+def test_coverage_lists_the_tool(gate: sayso.Gate) -> None:
     coverage = guard(react(pay), gate).coverage()
     assert [(one.kind, one.name, one.gated) for one in coverage] == [("tool", "pay", True)]
 
 
-def test_what_the_provider_runs(gate: sayso.Gate) -> None:
+def test_hosted_tool_is_refused_unless_ungated(gate: sayso.Gate) -> None:
     class Model:
         def __init__(self) -> None:
             self.kwargs = {"tools": [{"type": "web_search"}]}
@@ -54,14 +54,14 @@ def test_what_the_provider_runs(gate: sayso.Gate) -> None:
     assert "web_search" in str(noted.body)
 
 
-def test_code_act_explains_itself(gate: sayso.Gate) -> None:
+def test_code_act_is_refused_with_alternative(gate: sayso.Gate) -> None:
     with warnings.catch_warnings(action="ignore"):
         agent = dspy.CodeAct("question -> answer", tools=[pay])
     with pytest.raises(TypeError, match=r"code that the model writes.* Use dspy\.ReAct"):
         guard(agent, gate)
 
 
-def test_the_agent_passed_in_is_not_changed(gate: sayso.Gate) -> None:
+def test_original_agent_is_not_changed(gate: sayso.Gate) -> None:
     agent = react(pay)
     before = dict(vars(agent)), dict(agent.tools)
     guard(agent, gate)
@@ -435,7 +435,7 @@ def own_loop(office: Office) -> Any:
 
 @pytest.mark.parametrize("policy", [RULES, ONCE], ids=["idempotent", "once"])
 @pytest.mark.parametrize("shape", [streamed, with_best_of, evaluated, in_batch, own_loop])
-async def test_call_of_wrapped_module_does_not_run(
+async def test_wrapped_module_does_not_run_unapproved(
     gate: sayso.Gate, shape: Any, policy: sayso.Policy
 ) -> None:
     office = Office()
@@ -451,7 +451,7 @@ class OwnTool(dspy.Tool):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("policy", [RULES, ONCE], ids=["idempotent", "once"])
-async def test_tool_with_its_own_call_does_not_run(gate: sayso.Gate, policy: sayso.Policy) -> None:
+async def test_tool_overriding_call_does_not_run(gate: sayso.Gate, policy: sayso.Policy) -> None:
     office = Office()
 
     def delegate(task: str) -> str:
@@ -532,7 +532,7 @@ class TestDirectRequests:
             await asyncio.to_thread(SEARCHES[search], provider())
 
 
-async def test_inner_agent_names_what_is_ungated(gate: sayso.Gate) -> None:
+async def test_inner_agent_may_name_ungated_tool(gate: sayso.Gate) -> None:
     model = DummyLM(END)
     model.kwargs["tools"] = [{"type": "web_search"}]
     inner = guard(react(pay), gate, lm=model, ungated=["web_search"])
@@ -546,7 +546,7 @@ async def test_inner_agent_names_what_is_ungated(gate: sayso.Gate) -> None:
 
 class TestCodeOfModels:
     @pytest.mark.parametrize("kind", ["ProgramOfThought", "CodeAct", "RLM"])
-    async def test_code_that_a_model_writes(self, gate: sayso.Gate, kind: str) -> None:
+    async def test_model_written_code_is_not_run(self, gate: sayso.Gate, kind: str) -> None:
         def delegate(task: str) -> str:
             """Let a model write code."""
             tools = {} if kind == "ProgramOfThought" else {"tools": [pay]}

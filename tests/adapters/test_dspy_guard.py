@@ -40,17 +40,17 @@ async def observed(to: str, change: dict[str, Any] | None = None) -> str:
     return shown.split("[[ ## observation_0 ## ]]")[1].split("Respond with")[0].strip()
 
 
-async def test_a_tool_that_raises_is_told_in_a_sentence_and_not_as_a_traceback() -> None:
+async def test_failed_tool_gives_sentence_without_traceback() -> None:
     assert await observed("nobody") == "The call failed: ValueError: no such account"
 
 
-async def test_an_edit_is_told_once() -> None:
+async def test_edit_is_reported_once() -> None:
     told = await observed("ana", {"amount": 2})
     assert told.count("A person changed the arguments") == 1
     assert told.endswith("Its result: paid 2 to ana")
 
 
-async def test_a_name_that_only_ends_the_other_loop_is_a_tool_like_any() -> None:
+async def test_tool_named_like_final_step_asks() -> None:
     ran: list[str] = []
 
     def submit(order: str) -> str:
@@ -80,7 +80,7 @@ async def test_a_name_that_only_ends_the_other_loop_is_a_tool_like_any() -> None
         ran.clear()
 
 
-async def test_a_number_that_no_call_may_hold_is_told_to_the_model() -> None:
+async def test_oversized_number_is_reported_to_model() -> None:
     model = DummyLM([step("pay", to="ana", amount=2**60), *END])
     gate = Gate("memory://", agent="teller", wait=0)
     agent = guard(dspy.ReAct("question -> answer", tools=[pay]), gate, lm=model)

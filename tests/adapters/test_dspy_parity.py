@@ -156,7 +156,7 @@ def test_callbacks_see_the_same(pair: Any) -> None:
     assert seen[0] == seen[1]
 
 
-def test_agents_own_callbacks_see_the_same() -> None:
+def test_callbacks_of_agent_see_the_same() -> None:
     seen = []
     for make in (agent, guarded):
         recorder = Recorder()
@@ -189,7 +189,7 @@ def test_state_of_bare_agent_loads(pair: Any, tmp_path: Path) -> None:
     assert [name for name, _ in ours.named_predictors()] == [n for n, _ in bare.named_predictors()]
 
 
-def test_state_does_not_reach_the_agent_passed_in() -> None:
+def test_state_does_not_reach_original_agent() -> None:
     bare = agent()
     ours = guard(bare, Gate("memory://", agent="teller", wait=0), ALLOW)
     ours.set_lm(scripted())
@@ -204,11 +204,11 @@ def test_best_of_runs_a_guard() -> None:
     assert best(question="go").answer == "Done."
 
 
-def test_bare_agent_in_a_module_is_refused() -> None:
+def test_module_around_agent_is_refused() -> None:
     with pytest.raises(TypeError, match=r"takes a dspy\.ReAct or a dspy\.ReActV2, not Program"):
         guard(Program(agent()), Gate("memory://", agent="teller", wait=0))
 
 
-def test_guard_says_why_it_is_not_pickled() -> None:
+def test_pickling_is_refused_with_a_reason() -> None:
     with pytest.raises(TypeError, match="cannot be pickled, because they hold an open store"):
         pickle.dumps(guarded())

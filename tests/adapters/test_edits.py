@@ -22,7 +22,7 @@ RULES = sayso.Policy([sayso.Rule("*")])
 
 
 @pytest.mark.parametrize("make", MAKERS)
-async def test_every_framework(make: Make, tmp_path: Path) -> None:
+async def test_unknown_argument_is_refused_in_every_framework(make: Make, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     gate = sayso.Gate(tmp_path / "sayso.db", policy=RULES, agent="teller", wait=0)
     guarded, inbox = make(gate, tmp_path / "other"), sayso.Inbox(gate.store)
@@ -51,7 +51,7 @@ SHOWN = {"action": "send", "args": {"to": "ana", "text": "Hello"}}
 
 
 class TestThroughLangGraph:
-    def test_an_approval_with_arguments(self, world: World) -> None:
+    def test_langgraph_approval_with_arguments_is_refused(self, world: World) -> None:
         graph = guard(world.agent(ONE, "Done."), world.gate).graph
         go(graph)
         answer(graph, {"type": "approve", "args": {"to": "eve", "text": "Hello"}})
@@ -59,7 +59,7 @@ class TestThroughLangGraph:
         assert "args does not go with 'approve'" in shown["error"]
         assert world.ran == []
 
-    def test_an_approval_with_an_edit(self, world: World) -> None:
+    def test_approval_with_edited_action_is_refused(self, world: World) -> None:
         asks = HumanInTheLoopMiddleware({"send": True}, gate=world.gate)
         agent = world.agent(ONE, "Done.", middleware=[asks])
         go(agent)
@@ -72,15 +72,13 @@ class TestThroughLangGraph:
     @pytest.mark.parametrize(
         "accepted", [None, {"action": "send", "args": {"to": "ana", "text": "Hello"}}]
     )
-    def test_the_agent_inbox_may_send_along_what_it_showed(
-        self, world: World, accepted: Any
-    ) -> None:
+    def test_approval_may_repeat_shown_arguments(self, world: World, accepted: Any) -> None:
         graph = guard(world.agent(ONE, "Done."), world.gate).graph
         go(graph)
         answer(graph, [{"type": "accept", "args": accepted}])
         assert world.ran == [("send", "ana", "Hello")]
 
-    def test_but_nothing_else(self, world: World) -> None:
+    def test_approval_with_other_arguments_is_refused(self, world: World) -> None:
         graph = guard(world.agent(ONE, "Done."), world.gate).graph
         go(graph)
         answer(graph, [{"type": "accept", "args": {"action": "send", "args": {"to": "eve"}}}])
@@ -88,7 +86,7 @@ class TestThroughLangGraph:
         assert "args does not go with 'approve'" in shown["error"]
         assert world.ran == []
 
-    def test_a_tool_that_says_nothing_about_other_fields(self, world: World) -> None:
+    def test_open_json_schema_allows_other_fields(self, world: World) -> None:
         """As MCP servers list them: a JSON Schema, and no model to read arguments with."""
         rules = {"type": "object", "properties": {"to": {"type": "string"}}}
 
@@ -107,14 +105,14 @@ class TestThroughLangGraph:
         assert world.ran == [{"to": "bob", "extra": 2}]
 
 
-def test_a_rejection_with_arguments(world: World) -> None:
+def test_rejection_with_arguments_is_refused(world: World) -> None:
     guarded = guard(world.agent(ONE, "Done."), world.gate)
     (request,) = guarded.run_sync("go", thread="t").interruptions
     with pytest.raises(sayso.InvalidDecision, match="args does not go with 'reject'"):
         decision_from({"type": "reject", "args": {"to": "eve"}}, request)
 
 
-def test_rejection_says_whether_it_stops(world: World) -> None:
+def test_stop_is_valid_only_with_rejection(world: World) -> None:
     guarded = guard(world.agent(ONE, "Done."), world.gate)
     (request,) = guarded.run_sync("go", thread="t").interruptions
     with pytest.raises(sayso.InvalidDecision, match="stop does not go with 'approve'; only a rej"):
@@ -125,6 +123,6 @@ def test_rejection_says_whether_it_stops(world: World) -> None:
     assert guarded.resume_sync("t", decisions=stop, by="ana").status == "cancelled"
 
 
-def test_a_schema_that_allows_other_fields_stays_open() -> None:
+def test_open_schema_stays_open() -> None:
     for rules in ({"type": "object"}, {"properties": {"a": {}}, "additionalProperties": True}):
         assert schema.closed(rules) == rules

@@ -67,7 +67,7 @@ def checked() -> Iterator[None]:
         yield
 
 
-async def test_the_check_bites(gate: sayso.Gate, checked: None) -> None:
+async def test_blocking_store_call_is_detected(gate: sayso.Gate, checked: None) -> None:
     with pytest.raises(BlockingError):
         gate.store.run("some")
 
@@ -142,7 +142,7 @@ every_framework = pytest.mark.parametrize("guarded", MAKERS, indirect=True)
 
 
 @every_framework
-async def test_run_and_resume(guarded: FrameworkAgent, checked: None) -> None:
+async def test_run_and_resume_do_not_block(guarded: FrameworkAgent, checked: None) -> None:
     (request,) = (await guarded.run("go", thread="t")).interruptions
     result = await guarded.resume("t", decisions=[request.edit({"to": "bob"})])
     assert (result.status, result.output) == ("done", "Done.")
@@ -150,13 +150,13 @@ async def test_run_and_resume(guarded: FrameworkAgent, checked: None) -> None:
 
 
 @every_framework
-async def test_new_input_during_a_pause(guarded: FrameworkAgent, checked: None) -> None:
+async def test_new_input_does_not_block(guarded: FrameworkAgent, checked: None) -> None:
     assert (await guarded.run("go", thread="t")).status == "paused"
     assert (await guarded.run("no, wait", thread="t")).output == "Done."
 
 
 @every_framework
-async def test_cancel(guarded: FrameworkAgent, checked: None) -> None:
+async def test_cancel_does_not_block(guarded: FrameworkAgent, checked: None) -> None:
     result = await guarded.run("go", thread="t")
     await guarded.cancel(result.state)
     assert (await guarded.resume(result.state)).status == "cancelled"
@@ -174,7 +174,9 @@ GO: Any = {"messages": [{"role": "user", "content": "go"}]}
 
 
 @pytest.mark.parametrize("mode", ["guard", "batched", "per_call"])
-async def test_langgraph_s_own_flow(gate: sayso.Gate, checked: None, mode: Any) -> None:
+async def test_native_langgraph_flow_does_not_block(
+    gate: sayso.Gate, checked: None, mode: Any
+) -> None:
     options: dict[str, Any] = {"checkpointer": InMemorySaver()}
     if mode != "guard":
         asks = HumanInTheLoopMiddleware({"pay": True}, gate=gate, interrupt_mode=mode)
@@ -189,7 +191,7 @@ async def test_langgraph_s_own_flow(gate: sayso.Gate, checked: None, mode: Any) 
     assert said["messages"][-1].text == "Done."
 
 
-async def test_nodes_that_ask(gate: sayso.Gate, checked: None) -> None:
+async def test_asking_nodes_do_not_block(gate: sayso.Gate, checked: None) -> None:
     @on_langchain.node(gate)
     async def order(state: dict[str, Any]) -> dict[str, Any]:
         number = await gate.once("reserve", lambda: 7)
@@ -213,7 +215,7 @@ async def test_nodes_that_ask(gate: sayso.Gate, checked: None) -> None:
     assert result.output == {"size": "large", "number": 7, "sure": "yes"}
 
 
-async def test_the_sdk_driven_by_hand(gate: sayso.Gate, checked: None) -> None:
+async def test_manual_openai_runner_does_not_block(gate: sayso.Gate, checked: None) -> None:
     guarded: Any = of_openai(gate, Path())
     async with guarded.thread("t", by="ana") as agent:
         result = await Runner.run(agent, "go")
@@ -223,7 +225,7 @@ async def test_the_sdk_driven_by_hand(gate: sayso.Gate, checked: None) -> None:
         assert (await Runner.run(agent, state)).final_output == "Done."
 
 
-async def test_pydantic_ai_with_the_capability_alone(
+async def test_pydantic_ai_capability_does_not_block(
     gate: sayso.Gate, tmp_path: Path, checked: None
 ) -> None:
     with_gate = {"capabilities": [on_pydantic.Gated(gate)], "tools": [pay]}
@@ -240,7 +242,7 @@ async def test_pydantic_ai_with_the_capability_alone(
 
 
 @pytest.mark.parametrize("own", [True, False])
-async def test_agent_framework_s_own_flow(
+async def test_native_agent_framework_flow_does_not_block(
     gate: sayso.Gate, tmp_path: Path, checked: None, own: bool
 ) -> None:
     (tmp_path / "other").mkdir()
@@ -260,7 +262,7 @@ async def test_agent_framework_s_own_flow(
     assert (await agent.run(answer, session=session)).text == "Done."
 
 
-async def test_a_workflow(gate: sayso.Gate, tmp_path: Path, checked: None) -> None:
+async def test_workflow_does_not_block(gate: sayso.Gate, tmp_path: Path, checked: None) -> None:
     (tmp_path / "other").mkdir()
     world = await asyncio.to_thread(af.World, tmp_path / "other")
     agent = world.agent([af.call("pay", to="ana")], "Done.", tools=[pay])

@@ -62,7 +62,7 @@ def approve_on_the_page(chromium: str, url: str) -> None:
         browser.close()
 
 
-def test_five_agents_in_one_process(system: OneSystem, chromium: str) -> None:
+def test_five_agents_share_one_process(system: OneSystem, chromium: str) -> None:
     """The process that asks for all five also serves the page, and resumes them."""
     process = system.start(str(Path(__file__).with_name("one_process.py")))
     for name in FIVE:
@@ -97,7 +97,7 @@ def test_five_agents_in_one_process(system: OneSystem, chromium: str) -> None:
     ]
 
 
-def test_five_agents_in_five_processes(system: OneSystem) -> None:
+def test_five_agents_share_one_store(system: OneSystem) -> None:
     """Five processes ask and are gone; five others, which hold one agent each, go on."""
     server = system.start(*SERVE, "--workers", "0")
     asking = {name: system.begin(name) for name in FIVE}

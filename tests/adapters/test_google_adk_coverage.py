@@ -425,7 +425,7 @@ HOSTED: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 class TestRefused:
     @pytest.mark.parametrize("case", HOSTED)
-    def test_what_does_not_come_back_is_refused_unless_named(self, world: World, case: str) -> None:
+    def test_hosted_tool_is_refused_unless_ungated(self, world: World, case: str) -> None:
         options, names = HOSTED[case]
         agent = LlmAgent(name="boss", **{"model": world.model("x"), **options})
         with pytest.raises(sayso.InvalidCall) as refused:
@@ -438,7 +438,7 @@ class TestRefused:
         with pytest.raises(sayso.InvalidCall, match="searcher"):
             guard(world.agent("x", tools=[AgentTool(searcher)]), world.gate)
 
-    def test_agent_that_runs_elsewhere_is_refused(self, world: World) -> None:
+    def test_managed_agent_is_refused(self, world: World) -> None:
         agent = ManagedAgent(name="elsewhere", agent_id="agents/1")
         with pytest.raises(sayso.InvalidCall, match="do not run here"):
             guard(SequentialAgent(name="s", sub_agents=[agent]), world.gate)
@@ -482,7 +482,7 @@ class TestRefused:
             await guard(world.boss(delegate), world.gate).run("go", thread="t")
         assert not (tmp_path / "ran").exists()
 
-    async def test_what_is_added_after_guard_is_refused(self, world: World) -> None:
+    async def test_hosted_tool_added_later_is_refused(self, world: World) -> None:
         agent = world.agent("x")
         guarded = guard(agent, world.gate)
         agent.tools.append(google_search)

@@ -47,7 +47,7 @@ class TestConfirmation:
         assert (result.output, world.ran) == ("Done.", ["ana"])
 
     @pytest.mark.parametrize(("to", "status"), [("ana", "done"), ("bob", "paused")])
-    async def test_predicate_decides_which_call_asks(
+    async def test_confirmation_predicate_selects_calls(
         self, world: World, to: str, status: str
     ) -> None:
         tool = FunctionTool(world.pay, require_confirmation=lambda to: to == "bob")
@@ -102,7 +102,7 @@ class TestConfirmation:
         await guarded.resume("t", decisions=[request.respond(answer)])
         assert agent.model.script.heard == [("call_1", "booked 3", False)]
 
-    async def test_agent_without_gate_confirms_in_its_own_way(self, world: World) -> None:
+    async def test_unguarded_agent_keeps_native_confirmation(self, world: World) -> None:
         tool = FunctionTool(world.pay, require_confirmation=True)
         agent = world.agent([call("pay", to="ana")], "Done.", tools=[tool])
         guard(world.agent("x"), world.gate)
@@ -131,14 +131,14 @@ class TestSession:
         result = await guarded.run("more", thread="t")
         assert result.raw[1].actions.state_delta == {"notes": ["first", "x", "y"]}
 
-    async def test_later_turn_goes_to_the_agent_that_answered(self, world: World) -> None:
+    async def test_later_turn_continues_with_last_agent(self, world: World) -> None:
         turn = [call("transfer_to_agent", "o1", agent_name="clerk")]
         clerk = world.agent("Hello.", "Again.", name="clerk")
         guarded = guard(world.agent(turn, sub_agents=[clerk]), world.gate)
         assert (await guarded.run("go", thread="t")).output == "Hello."
         assert (await guarded.run("and", thread="t")).raw[-1].author == "clerk"
 
-    async def test_raw_is_what_the_runner_yields(self, world: World) -> None:
+    async def test_raw_has_all_runner_events(self, world: World) -> None:
         agent = world.agent([call("pay", to="ana")], "Done.", tools=[world.pay])
         result = await guard(agent, world.gate).run("go", thread="t")
         kinds = [
@@ -157,7 +157,7 @@ class TestSession:
         assert (await guarded.run("go", thread="t")).output == Paid(to="ana")
         assert (await guarded.resume("t")).output == Paid(to="ana")
 
-    async def test_resume_function_takes_decisions(self, world: World) -> None:
+    async def test_resume_function_accepts_decisions(self, world: World) -> None:
         agent = world.agent([call("pay", to="ana")], "Done.", tools=[world.pay])
         guarded = guard(agent, world.gate, PAY)
         (request,) = (await guarded.run("go", thread="t")).interruptions
@@ -324,11 +324,11 @@ class TestWrongUse:
         with pytest.raises(TypeError, match="an agent or an App of ADK"):
             guard("agent", world.gate)  # type: ignore[arg-type]
 
-    def test_option_of_the_runner_that_is_ours_is_refused(self, world: World) -> None:
+    def test_reserved_runner_option_is_refused(self, world: World) -> None:
         with pytest.raises(TypeError, match="session_service"):
             guard(world.agent("x"), world.gate, session_service=None)
 
-    async def test_guarded_agent_in_tool_asks_with_its_own_rules(self, world: World) -> None:
+    async def test_inner_guarded_agent_uses_its_rules(self, world: World) -> None:
         clerk = guard(world.clerk(), world.gate, PAY)
 
         async def delegate(task: str) -> str:

@@ -87,7 +87,7 @@ def plain(events: Any) -> list[Any]:
     return [event.model_dump(mode="json", exclude=differs) for event in events]
 
 
-async def test_raw_is_what_the_runner_yields(world: World) -> None:
+async def test_raw_equals_bare_events(world: World) -> None:
     bare = await run_bare(looker())
     result = await guard(looker(), world.gate).run("go", thread="t")
     assert plain(result.raw) == plain(bare)
@@ -188,6 +188,6 @@ async def test_failed_read_runs_once_as_bare(world: World) -> None:
     assert "the camera is off" in str(result.raw)
 
 
-def test_guard_says_why_it_is_not_pickled(world: World) -> None:
+def test_pickling_is_refused_with_a_reason(world: World) -> None:
     with pytest.raises(TypeError, match="cannot be pickled, because they hold an open store"):
         pickle.dumps(guard(looker(), world.gate))

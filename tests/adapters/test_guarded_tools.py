@@ -99,7 +99,9 @@ def gate() -> sayso.Gate:
 
 
 @every_framework
-async def test_asked_once(make: Make, gate: sayso.Gate, tmp_path: Path) -> None:
+async def test_guarded_function_as_tool_asks_once(
+    make: Make, gate: sayso.Gate, tmp_path: Path
+) -> None:
     ran: list[str] = []
 
     @gate.guard(needs_approval=True)
@@ -119,7 +121,7 @@ async def test_asked_once(make: Make, gate: sayso.Gate, tmp_path: Path) -> None:
 
 
 @every_framework
-async def test_asked_even_if_the_tool_is_allowed(
+async def test_guarded_function_asks_although_tool_allowed(
     make: Make, gate: sayso.Gate, tmp_path: Path
 ) -> None:
     """What the function requires counts, whatever the agent's policy lets through."""
@@ -140,9 +142,7 @@ async def test_asked_even_if_the_tool_is_allowed(
 
 
 @every_framework
-async def test_asked_again_if_the_function_requires_more(
-    make: Make, gate: sayso.Gate, tmp_path: Path
-) -> None:
+async def test_stricter_function_asks_again(make: Make, gate: sayso.Gate, tmp_path: Path) -> None:
     ran: list[str] = []
 
     @gate.guard(needs_approval=True, reviewers=["bob"])
@@ -158,7 +158,7 @@ async def test_asked_again_if_the_function_requires_more(
     assert (second.reviewers, ran) == (("bob",), [])
 
 
-async def test_other_arguments_are_another_call(gate: sayso.Gate, tmp_path: Path) -> None:
+async def test_function_with_other_arguments_asks(gate: sayso.Gate, tmp_path: Path) -> None:
     ran: list[str] = []
 
     @gate.guard(needs_approval=True, name="pay")

@@ -114,7 +114,7 @@ def listed(make: Any, policy: Policy | None = None) -> dict[str, dict[str, Any]]
 
 
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE)
-def test_the_tools_of_an_agent_behind_an_adapter_are_listed(make: Any) -> None:
+def test_server_lists_tools_of_adapters(make: Any) -> None:
     tools = listed(make)
     assert tools["send"]["description"].startswith("Send a message.")
     assert set(tools["send"]["schema"]["properties"]) == {"to", "body"}
@@ -126,7 +126,7 @@ def test_the_tools_of_an_agent_behind_an_adapter_are_listed(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE)
-def test_a_policy_is_heard_first(make: Any) -> None:
+def test_policy_overrides_tool_flags_in_list(make: Any) -> None:
     rules = [sayso.Rule("send", where='to == "all"', verdict="deny"), sayso.Rule("look*")]
     tools = listed(make, Policy([*rules, sayso.Rule("send", verdict="ask")]))
     assert tools["look_up"]["needs_approval"] == "always"
@@ -134,7 +134,7 @@ def test_a_policy_is_heard_first(make: Any) -> None:
     assert listed(make, Policy([sayso.Rule(verdict="deny")]))["send"]["needs_approval"] == "never"
 
 
-def test_tools_that_only_some_frameworks_have() -> None:
+def test_list_covers_special_tools() -> None:
     assert listed(openai_agents)["find"]["needs_approval"] == "sometimes"
     renamed = listed(pydantic_ai)
     assert renamed["far_look_up"]["needs_approval"] == "sometimes"
@@ -143,7 +143,7 @@ def test_tools_that_only_some_frameworks_have() -> None:
     assert (answered["needs_approval"], answered["allowed"]) == ("always", ["respond", "reject"])
 
 
-def test_the_policy_of_an_agent_of_ours_is_heard_as_well() -> None:
+def test_list_applies_policy_of_sayso_agent() -> None:
     mail, find = sayso.tool(send), sayso.tool(needs_approval=True)(look_up)
     policy = Policy([sayso.Rule("send", agent="mail*"), sayso.Rule("look*", agent="other")])
     agent = sayso.Agent("mailer", model=_model(), tools=[mail, find], policy=policy)
@@ -158,7 +158,7 @@ def _model() -> Any:
     return ScriptedModel(["Hello."])
 
 
-def test_a_framework_that_cannot_say_hides_no_other_agent() -> None:
+def test_failing_framework_is_listed_without_tools() -> None:
     class Broken(FrameworkAgent):
         def known_tools(self) -> Any:
             raise RuntimeError("no idea")
@@ -170,7 +170,7 @@ def test_a_framework_that_cannot_say_hides_no_other_agent() -> None:
     assert (shown["name"], shown["tools"]) == ("broken", [])
 
 
-def test_words_for_an_agent_behind_an_adapter_come_from_code() -> None:
+def test_adapter_agent_has_no_chat_route() -> None:
     gate = sayso.Gate("memory://", agent="theirs")
     theirs = FrameworkAgent(gate, sayso.Inbox(gate.store))
     client = TestClient(create_app([theirs], store=gate.store, auth=False))

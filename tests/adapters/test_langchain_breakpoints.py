@@ -42,7 +42,7 @@ def asked(result: Any) -> list[str]:
     return [request.args["text"] for request in result.interruptions]
 
 
-def test_a_breakpoint_of_the_graph_is_asked_about(world: World) -> None:
+def test_breakpoint_asks_people(world: World) -> None:
     script: Any = [[("c1", "look", {"what": "a"})], "Done."]
     for yes in (True, False):
         agent = world.agent(*script, interrupt_before=["tools"])
@@ -58,7 +58,7 @@ def test_a_breakpoint_of_the_graph_is_asked_about(world: World) -> None:
 
 
 @pytest.mark.parametrize("where", [{"interrupt_before": ["b"]}, {"interrupt_after": ["a"]}])
-def test_one_that_nobody_could_be_asked_about_is_not_passed(
+def test_breakpoint_survives_death_before_request(
     world: World, monkeypatch: pytest.MonkeyPatch, where: Any
 ) -> None:
     guarded = GuardedAgent(steps("a", "b", checkpointer=InMemorySaver(), **where), world.gate)
@@ -73,7 +73,7 @@ def test_one_that_nobody_could_be_asked_about_is_not_passed(
     assert guarded.resume_sync("t").output == {"done": ["a", "b"]}
 
 
-def test_a_graph_that_was_cut_short_elsewhere_goes_on(world: World) -> None:
+def test_failed_node_runs_again_on_resume(world: World) -> None:
     broken = [True]
 
     def c(_: Any) -> Any:
@@ -92,7 +92,7 @@ def test_a_graph_that_was_cut_short_elsewhere_goes_on(world: World) -> None:
 
 
 @pytest.mark.parametrize("yes", [True, False])
-def test_a_state_that_is_changed_there_is_the_same_place(world: World, yes: bool) -> None:
+def test_changed_state_keeps_the_breakpoint(world: World, yes: bool) -> None:
     compiled = steps("a", "b", checkpointer=InMemorySaver(), interrupt_before=["b"])
     guarded = GuardedAgent(compiled, world.gate)
     (request,) = guarded.run_sync({"done": []}, thread="t").interruptions
@@ -105,9 +105,7 @@ def test_a_state_that_is_changed_there_is_the_same_place(world: World, yes: bool
 
 
 @pytest.mark.parametrize("saver", ["memory", "sqlite"])
-def test_each_of_a_graph_in_a_graph_is_asked_about(
-    world: World, saver: str, tmp_path: Path
-) -> None:
+def test_breakpoints_of_subgraph_ask_in_turn(world: World, saver: str, tmp_path: Path) -> None:
     inner = steps("a", "b", "c", interrupt_before=["b", "c"])
     graph = StateGraph(Steps).add_node("inner", inner).add_node("d", lambda _: {"done": ["d"]})
     graph.add_edge(START, "inner").add_edge("inner", "d")
@@ -122,7 +120,7 @@ def test_each_of_a_graph_in_a_graph_is_asked_about(
     assert result.output == {"done": ["a", "b", "c", "d"]}
 
 
-def test_a_graph_that_a_node_calls_out_of_sight_is_asked_about_too(world: World) -> None:
+def test_breakpoints_of_hidden_graph_ask(world: World) -> None:
     hidden = {"inner": steps("a", "b", "c", interrupt_before=["b", "c"])}
 
     def calls(state: Steps) -> Any:

@@ -39,7 +39,7 @@ def world() -> Any:
         (None, []),
     ],
 )
-def test_langchains_own_middleware_asks_in_the_inbox(world: World, answer: Any, ran: Any) -> None:
+def test_langchain_middleware_asks_in_inbox(world: World, answer: Any, ran: Any) -> None:
     theirs = LangChains({"look": {"allowed_decisions": ["approve", "reject"]}})
     chat = Chat(script=[[("c1", "look", {"what": "a"})], "Done."], seen=[])
     agent = create_agent(chat, world.tools(), middleware=[theirs], checkpointer=InMemorySaver())
@@ -57,7 +57,7 @@ class Order(BaseModel):
     total: int
 
 
-def test_an_answer_in_the_form_that_was_asked_for(world: World) -> None:
+def test_structured_response_survives_a_resume(world: World) -> None:
     script = [[("c1", "send", {"to": "ana"})], [("o1", "Order", {"total": 3})]]
     chat = Chat(script=script, seen=[])
     saver = InMemorySaver(
@@ -90,7 +90,7 @@ class Calm(AgentMiddleware[Any, Any]):
 
 
 @pytest.mark.parametrize("colour", ["async", "sync"])
-def test_a_pause_is_no_error_to_other_middleware(world: World, colour: str, tmp_path: Path) -> None:
+def test_error_middleware_does_not_catch_pause(world: World, colour: str, tmp_path: Path) -> None:
     script: Any = [[("c1", "send", {"to": "ana"}), ("c2", "fail", {})], "Done."]
 
     def fail() -> str:
@@ -107,7 +107,7 @@ def test_a_pause_is_no_error_to_other_middleware(world: World, colour: str, tmp_
     assert world.told() == ["sent to ana", "Tool error: no ink"]
 
 
-async def test_a_tool_node_that_makes_its_calls_at_once_leaves_none_behind(world: World) -> None:
+async def test_parallel_tool_node_finishes_all_calls(world: World) -> None:
     """LangGraph goes on when the first of them pauses, while others are at work."""
 
     @tool

@@ -48,7 +48,7 @@ def rename_message(agent: Any) -> str:
     return str(last.id)
 
 
-def test_arguments_changed_together_with_the_answer(world: World) -> None:
+def test_arguments_changed_with_answer_are_ignored(world: World) -> None:
     """Bare LangChain runs what nobody saw (the second half shows it); a gate runs what was seen."""
     for gated, ran in ((True, [SENT]), (False, [("send", "eve", "Hello")])):
         world.ran.clear()
@@ -99,7 +99,7 @@ class Jumps(AgentMiddleware[Any, Any]):
 
 
 @pytest.mark.parametrize("yes", [True, False])
-def test_a_jump_to_the_tools(world: World, yes: bool) -> None:
+def test_jump_to_tools_asks(world: World, yes: bool) -> None:
     agent = with_hitl(world, Jumps())
     go(agent)
     assert world.ran == []
@@ -109,7 +109,7 @@ def test_a_jump_to_the_tools(world: World, yes: bool) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_old_checkpoint_does_not_run_the_call_again(world: World, mode: Any) -> None:
+def test_old_checkpoint_does_not_run_call_again(world: World, mode: Any) -> None:
     agent = with_hitl(world, mode=mode)
     go(agent)
     paused = agent.get_state(CONFIG).config
@@ -148,7 +148,7 @@ class PowerCut(BaseException):
 
 @needs_modes
 @pytest.mark.parametrize("hitl", [True, False])
-def test_an_answer_that_langgraph_kept_does_not_settle_a_doubt(world: World, hitl: bool) -> None:
+def test_kept_answer_does_not_settle_doubt(world: World, hitl: bool) -> None:
     """The same ``approve`` would mean "run it again" there."""
     ran: list[str] = []
 
@@ -180,9 +180,7 @@ def test_an_answer_that_langgraph_kept_does_not_settle_a_doubt(world: World, hit
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_agent_inside_a_tool_does_not_run_past_the_gate_by_repeating_an_id(
-    world: World, mode: Any
-) -> None:
+def test_inner_agent_with_repeated_id_asks(world: World, mode: Any) -> None:
     """It has the thread of the agent around it, whose call is running."""
     ask = HumanInTheLoopMiddleware({"send": True}, gate=world.gate, **in_mode(mode))
     inner = world.agent([("c1", "send", {"to": "ana"})], "Done.", middleware=[ask], saver=False)
@@ -198,14 +196,14 @@ def test_an_agent_inside_a_tool_does_not_run_past_the_gate_by_repeating_an_id(
     assert world.ran == []
 
 
-def test_a_thread_is_needed(world: World) -> None:
+def test_run_without_thread_is_refused(world: World) -> None:
     agent = with_hitl(world)
     with pytest.raises(Exception, match="thread"):
         agent.invoke({"messages": [{"role": "user", "content": "go"}]})
     assert world.ran == []
 
 
-def test_a_graph_without_a_checkpointer_cannot_be_run(world: World) -> None:
+def test_graph_without_checkpointer_cannot_run(world: World) -> None:
     """It can be guarded, because a server may bring the checkpointer."""
     agent = world.agent(ONE, "Done.")
     agent.checkpointer = None
@@ -217,7 +215,7 @@ def test_a_graph_without_a_checkpointer_cannot_be_run(world: World) -> None:
     assert guarded.run_sync("go", thread="t").status == "paused"
 
 
-def test_guard_leaves_the_agent_as_it_was(world: World) -> None:
+def test_original_agent_is_not_changed(world: World) -> None:
     agent = world.agent(ONE, "Done.")
     guarded = guard(agent, world.gate)
     assert go(agent, {"configurable": {"thread_id": "other"}})["messages"][-1].text == "Done."
@@ -240,7 +238,7 @@ AROUND: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
-def test_a_tool_node_inside_another_runnable(world: World, around: Any) -> None:
+def test_tool_node_inside_runnable_asks(world: World, around: Any) -> None:
     """Beside a plain one, so that there is something to guard in any case."""
     send, look = world.tools()
     world.agent(ONE, "Done.")

@@ -233,7 +233,7 @@ def test_unguarded_agent_is_not_touched(world: World, shape: str) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_tool_inside_node_is_asked_about_or_refused(world: World, shape: str) -> None:
+def test_tool_inside_node_asks_or_is_refused(world: World, shape: str) -> None:
     builder: Any = StateGraph(MessagesState)
 
     def node(state: MessagesState) -> Any:
@@ -254,7 +254,7 @@ def test_tool_inside_node_is_asked_about_or_refused(world: World, shape: str) ->
         assert world.ran == [SENT]
 
 
-def test_text_tool_takes_text_under_any_name(world: World) -> None:
+def test_text_tool_accepts_any_argument_name(world: World) -> None:
     chat = Chat(script=[[("c1", "send", {"text": "ana"})], "Done."], seen=[])
     agent = create_agent(chat, tools=[single(world)], checkpointer=InMemorySaver())
     guarded = guard(agent, world.gate)

@@ -129,12 +129,10 @@ async def settled(world: World, guarded: GuardedAgent) -> None:
 
 class TestSubAgents:
     @pytest.mark.parametrize("held", HOLDERS)
-    async def test_an_agent_that_a_tool_holds(
-        self, world: World, held: Callable[[Any], Any]
-    ) -> None:
+    async def test_agent_held_by_tool_asks(self, world: World, held: Callable[[Any], Any]) -> None:
         await settled(world, guard(outer_agent(world, held(inner_agent(world))), world.gate, RULES))
 
-    async def test_the_agent_passed_in_is_not_changed(self, world: World) -> None:
+    async def test_original_agent_is_not_changed(self, world: World) -> None:
         """It shares nothing with the guarded copy that asks."""
         agent = outer_agent(world, in_a_closure(inner_agent(world)))
         await settled(world, guard(agent, world.gate, RULES))
@@ -142,7 +140,7 @@ class TestSubAgents:
         go(agent, {"configurable": {"thread_id": "other"}})
         assert world.ran == [("send", "ana", "Hello")]
 
-    async def test_a_function_still_shares_its_other_variables(self, world: World) -> None:
+    async def test_tool_keeps_its_closure_variables(self, world: World) -> None:
         inner, asked = inner_agent(world), 0
 
         @tool
@@ -156,7 +154,7 @@ class TestSubAgents:
         await settled(world, guard(outer_agent(world, ask_inner), world.gate, RULES))
         assert asked == 2  # LangGraph starts the tool again after the pause
 
-    async def test_an_agent_that_is_guarded_already(self, world: World) -> None:
+    async def test_guarded_inner_agent_asks(self, world: World) -> None:
         inner = guard(inner_agent(world), world.gate, RULES).graph
         await settled(world, guard(outer_agent(world, in_a_closure(inner)), world.gate, RULES))
 
@@ -177,10 +175,10 @@ class TestDeepAgents:
         return create_deep_agent(model=chat, subagents=[mailer], checkpointer=InMemorySaver())
 
     @pytest.mark.parametrize("compiled", [False, True])
-    async def test_a_sub_agent_asks(self, world: World, compiled: bool) -> None:
+    async def test_sub_agent_asks(self, world: World, compiled: bool) -> None:
         await settled(world, guard(self.agent(world, compiled=compiled), world.gate, RULES))
 
-    def test_a_sub_agent_asks_in_the_framework_s_own_way(self, world: World) -> None:
+    def test_sub_agent_asks_in_native_flow(self, world: World) -> None:
         graph = guard(self.agent(world), world.gate, RULES).graph
         go(graph)
         assert world.ran == []
@@ -225,10 +223,10 @@ class TestSubgraphs:
         builder.add_edge("end", END)
         return builder.compile(checkpointer=InMemorySaver())
 
-    async def test_a_graph_that_is_a_node(self, world: World) -> None:
+    async def test_subgraph_as_node_asks(self, world: World) -> None:
         await settled(world, guard(self.graph(inner_agent(world)), world.gate, RULES))
 
-    async def test_a_graph_that_a_node_calls(self, world: World) -> None:
+    async def test_graph_called_by_node_asks(self, world: World) -> None:
         inner = inner_agent(world)
 
         def call_inner(state: State) -> dict[str, Any]:
@@ -236,7 +234,7 @@ class TestSubgraphs:
 
         await settled(world, guard(self.graph(call_inner), world.gate, RULES))
 
-    async def test_a_graph_in_a_sequence_in_a_node(self, world: World) -> None:
+    async def test_graph_in_sequence_asks(self, world: World) -> None:
         inner = inner_agent(world)
         steps = RunnableLambda(lambda state: {"messages": state["messages"]}) | inner
         await settled(world, guard(self.graph(steps), world.gate, RULES))
@@ -334,7 +332,7 @@ class TestRefused:
         monkeypatch.setattr(f"{__name__}.RESEARCHER", inner_agent(world, name="researcher"))
         await settled(world, guard(self.agent(ask_global), world.gate, RULES))
 
-    async def test_delegating_call_with_effect_is_not_paused(
+    async def test_delegating_once_call_is_not_paused(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It would start from its top again, and repeat what it did before."""
@@ -356,14 +354,14 @@ class TestRefused:
         assert world.ran == [("send", "ana", "Hello")]
         assert [row.tool for row in rows(world)] == ["ask_global", "send"]
 
-    async def test_it_may_be_guarded_where_it_is_created(
+    async def test_agent_guarded_where_created_asks(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         inner = guard(inner_agent(world), world.gate, RULES).graph
         monkeypatch.setattr(f"{__name__}.RESEARCHER", inner)
         await settled(world, guard(self.agent(ask_global), world.gate, RULES))
 
-    async def test_or_have_the_middleware(
+    async def test_agent_with_middleware_asks(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         asks = HumanInTheLoopMiddleware({}, gate=world.gate, policy=RULES)
@@ -386,7 +384,7 @@ class TestRefused:
         WORKER.tools_by_name.update({one.name: one for one in world.tools()})
         await settled(world, guard(TestSubgraphs().graph(call_tools), world.gate, RULES))
 
-    def test_what_the_provider_runs(self, world: World) -> None:
+    def test_hosted_tool_is_refused_unless_ungated(self, world: World) -> None:
         search = {"type": "web_search_20250305", "name": "web_search"}
         chat = Chat(script=["Done."], seen=[])
 
@@ -402,7 +400,7 @@ class TestRefused:
             guard(agent(), world.gate, RULES, ungated=["web_search"])
         guard(agent(), world.gate, RULES, ungated=["web_search", "google_search"])
 
-    def test_what_a_bound_model_brings(self, world: World) -> None:
+    def test_hosted_tool_of_bound_model_is_refused(self, world: World) -> None:
         class Bindable(Chat):
             def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
                 return self.bind(tools=tools, **kwargs)
@@ -418,7 +416,7 @@ class TestRefused:
         with pytest.raises(sayso.InvalidCall, match="hosted tool web_search: "):
             guard(TestSubgraphs().graph(ask), world.gate, RULES).run_sync("go")
 
-    def test_a_graph_on_another_server(self, world: World) -> None:
+    def test_remote_graph_is_refused(self, world: World) -> None:
         remote: Any = RemoteGraph("mailer", url="http://localhost:1")
         with pytest.raises(sayso.InvalidCall, match="remote graph 'mailer' of"):
             guard(TestSubgraphs().graph(remote), world.gate, RULES)
@@ -426,10 +424,10 @@ class TestRefused:
         with pytest.raises(sayso.InvalidCall, match=r"'mailer' was not run: .* guard it"):
             guard(called, world.gate, RULES).run_sync("go")
 
-    def test_a_name_that_the_gate_does_reach(self, world: World) -> None:
+    def test_gated_name_cannot_be_ungated(self, world: World) -> None:
         with pytest.raises(sayso.InvalidCall, match="its calls go through the gate"):
             guard(world.agent("Done."), world.gate, RULES, ungated=["send"])
 
-    def test_a_name_instead_of_a_list(self, world: World) -> None:
+    def test_ungated_must_be_a_list(self, world: World) -> None:
         with pytest.raises(TypeError, match=r"ungated=\['web_search'\]"):
             guard(world.agent("Done."), world.gate, RULES, ungated="web_search")

@@ -41,7 +41,7 @@ class TestRepeatedIds:
     """Some providers count the calls of each reply anew, and the history no longer shows that."""
 
     @pytest.mark.parametrize("gated_by", ["guard", "middleware"])
-    def test_after_the_history_was_cut(self, world: World, gated_by: str) -> None:
+    def test_repeated_id_after_cut_history_asks(self, world: World, gated_by: str) -> None:
         middleware: list[Any] = [Forget()]
         if gated_by == "middleware":
             middleware.append(HumanInTheLoopMiddleware({"send": True}, gate=world.gate))
@@ -55,7 +55,7 @@ class TestRepeatedIds:
             assert graph.invoke(None, CONFIG)["messages"][-1].text == "Done."
             assert len(world.ran) == times
 
-    def test_with_langchain_s_own_summaries(self, world: World) -> None:
+    def test_repeated_id_after_summary_asks(self, world: World) -> None:
         class Counting(Chat):
             """Uses one id for the only call of each turn."""
 
@@ -76,7 +76,7 @@ class TestRepeatedIds:
             result = guarded.resume_sync("t", decisions=[request.approve()])
             assert (result.output, len(world.ran)) == ("Done.", times)
 
-    def test_the_same_reply_is_the_same_call(self, world: World) -> None:
+    def test_same_reply_returns_stored_result(self, world: World) -> None:
         """An old checkpoint gets the stored result, as before."""
         graph = guard(world.agent(ONE, "Done."), world.gate).graph
         go(graph)
@@ -104,14 +104,14 @@ class TestReturnDirect:
         tools = self.tools(world)
         return create_agent(chat, tools, middleware=middleware, checkpointer=InMemorySaver())
 
-    def test_a_result_is_the_output(self, world: World) -> None:
+    def test_direct_result_is_the_output(self, world: World) -> None:
         guarded = guard(self.agent(world), world.gate)
         (request,) = guarded.run_sync("go", thread="t").interruptions
         result = guarded.resume_sync("t", decisions=[request.approve()])
         assert (result.output, world.ran) == ("paid ana", ["ana"])
 
     @pytest.mark.parametrize("answered", ["reject", "respond"])
-    async def test_a_refusal_is_not(self, world: World, answered: str) -> None:
+    async def test_rejected_direct_tool_returns_to_model(self, world: World, answered: str) -> None:
         guarded = guard(self.agent(world), world.gate)
         (request,) = (await guarded.run("go", thread="t")).interruptions
         made: Any = (
@@ -121,12 +121,12 @@ class TestReturnDirect:
         assert result.output == ("They said no." if answered == "reject" else "by hand")
         assert world.ran == []
 
-    def test_nor_a_denial(self, world: World) -> None:
+    def test_denied_direct_tool_returns_to_model(self, world: World) -> None:
         deny = sayso.Policy([sayso.Rule("*", verdict="deny")])
         guarded = guard(self.agent(world), world.gate, deny)
         assert guarded.run_sync("go", thread="t").output == "They said no."
 
-    def test_with_other_middleware_before_the_model(self, world: World) -> None:
+    def test_direct_return_skips_model_middleware(self, world: World) -> None:
         seen: list[int] = []
 
         class Counts(AgentMiddleware[Any, Any]):
@@ -139,7 +139,7 @@ class TestReturnDirect:
         assert (result.output, seen) == ("They said no.", [1, 3])
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_in_the_drop_in(self, world: World, mode: Any) -> None:
+    def test_middleware_returns_rejection_to_model(self, world: World, mode: Any) -> None:
         asks = HumanInTheLoopMiddleware({"pay": True}, gate=world.gate, **in_mode(mode))
         agent = self.agent(world, asks)
         go(agent)

@@ -51,7 +51,7 @@ def graph_of(function: Any) -> Any:
 # -- nodes of one's own
 
 
-def test_a_nodes_interrupt_is_a_question_in_the_inbox(world: World) -> None:
+def test_interrupt_of_node_is_a_question(world: World) -> None:
     def order(state: Order) -> Order:
         return {"size": interrupt("Which size?")}
 
@@ -67,7 +67,7 @@ def test_a_nodes_interrupt_is_a_question_in_the_inbox(world: World) -> None:
     assert (result.status, result.output) == ("done", {"dish": "pizza", "size": "large"})
 
 
-def test_a_nodes_interrupt_that_nobody_answers(world: World) -> None:
+def test_rejected_interrupt_returns_the_rejection(world: World) -> None:
     def order(state: Order) -> Order:
         said = interrupt({"question": "Sure?", "price": 12})
         return {"sure": said != {"type": "reject", "message": "too dear"}}
@@ -81,7 +81,7 @@ def test_a_nodes_interrupt_that_nobody_answers(world: World) -> None:
     assert agent.resume_sync("t").output == {"dish": "pizza", "sure": False}
 
 
-def test_a_nodes_interrupt_that_was_answered_in_langgraph(world: World) -> None:
+def test_interrupt_answered_in_langgraph_cancels_request(world: World) -> None:
     def order(state: Order) -> Order:
         return {"size": interrupt("Which size?")}
 
@@ -93,7 +93,7 @@ def test_a_nodes_interrupt_that_was_answered_in_langgraph(world: World) -> None:
     assert world.inbox.get_sync(request.id).status == "cancelled"
 
 
-def test_two_interrupts_of_one_node_in_turn(world: World) -> None:
+def test_second_interrupt_of_node_asks_again(world: World) -> None:
     def order(state: Order) -> Order:
         return {"size": interrupt("Which size?"), "sure": interrupt("Sure?")}
 
@@ -108,7 +108,7 @@ def test_two_interrupts_of_one_node_in_turn(world: World) -> None:
 
 
 @pytest.mark.parametrize("native", [True, False])
-def test_a_node_that_asks_at_the_gate_repeats_nothing(world: World, native: bool) -> None:
+def test_asking_node_repeats_no_step(world: World, native: bool) -> None:
     done: list[str] = []
 
     @node(world.gate)
@@ -133,7 +133,7 @@ def test_a_node_that_asks_at_the_gate_repeats_nothing(world: World, native: bool
     assert done == ["reserved"]
 
 
-async def test_a_node_asks_anew_in_the_next_turn(world: World) -> None:
+async def test_node_asks_again_in_next_turn(world: World) -> None:
     @node(world.gate)
     async def order(state: Order) -> Order:
         return {"size": await world.gate.ask("Which size?")}
@@ -149,7 +149,7 @@ async def test_a_node_asks_anew_in_the_next_turn(world: World) -> None:
 # -- tool nodes
 
 
-def test_a_tool_node_in_a_graph_of_ones_own(world: World) -> None:
+def test_tool_node_in_custom_graph_asks(world: World) -> None:
     builder: Any = StateGraph(MessagesState)
     builder.add_node("model", lambda state: {"messages": [chat.invoke(state["messages"])]})
     builder.add_node("tools", ToolNode(world.tools()))
@@ -167,7 +167,7 @@ def test_a_tool_node_in_a_graph_of_ones_own(world: World) -> None:
     assert sorted(world.ran) == [("look", "sky"), ("send", "ana", "Hello")]
 
 
-def test_commands_artifacts_and_injected_arguments_come_back_from_the_store(world: World) -> None:
+def test_stored_results_keep_commands_and_artifacts(world: World) -> None:
     @tool(response_format="content_and_artifact")
     def draw(what: str) -> tuple[str, Any]:
         """Draw."""
@@ -202,7 +202,7 @@ def test_commands_artifacts_and_injected_arguments_come_back_from_the_store(worl
     assert messages[0].artifact == {"pixels": [1, 2]}
 
 
-def test_a_tool_with_an_interrupt_of_its_own(world: World) -> None:
+def test_tool_may_interrupt_for_an_answer(world: World) -> None:
     started: list[str] = []
 
     @tool
@@ -223,7 +223,7 @@ def test_a_tool_with_an_interrupt_of_its_own(world: World) -> None:
     assert len(set(started)) == 1
 
 
-def test_an_agent_as_a_tool_of_another(world: World) -> None:
+def test_agent_as_tool_pauses_outer_run(world: World) -> None:
     inner = world.agent(ONE, "Mail is out.")
     clerk = guard(inner, world.gate).graph.with_config({})
     clerk.checkpointer = None  # as part of another graph it uses that one's
@@ -263,7 +263,7 @@ def test_agents_as_nodes_are_guarded_too(world: World) -> None:
 # -- what guard gives
 
 
-async def test_a_worker_takes_it(world: World) -> None:
+async def test_worker_resumes_guarded_graph(world: World) -> None:
     agent = guard(world.agent(ONE, "Done."), world.gate)
     await agent.run("go", thread="t", requester="rita")
     worker = Worker([agent], world.gate.store)
@@ -280,7 +280,7 @@ async def test_a_worker_takes_it(world: World) -> None:
     assert (await agent.resume("t")).output == "Done."
 
 
-async def test_new_words_and_cancelled_runs(world: World) -> None:
+async def test_new_input_and_cancellation_end_requests(world: World) -> None:
     agent = guard(world.agent(ONE, [("c2", "send", {"to": "bob"})], "Done."), world.gate)
     await agent.run("go", thread="t")
     result = await agent.run("no, bob", thread="t")
@@ -303,7 +303,7 @@ async def test_resume_with_decisions_and_unknown_threads(world: World) -> None:
     assert len(world.chat.seen) == 2
 
 
-async def test_a_failing_tool_is_told_and_not_repeated(world: World) -> None:
+async def test_failed_tool_is_not_run_again(world: World) -> None:
     ran: list[str] = []
 
     def fail(how: str) -> str:
@@ -322,7 +322,7 @@ async def test_a_failing_tool_is_told_and_not_repeated(world: World) -> None:
     assert "no bank today" in world.told()[0]
 
 
-def test_people_see_what_other_middleware_made_of_a_call_and_a_retry_is_none(world: World) -> None:
+def test_people_see_arguments_of_retrying_middleware(world: World) -> None:
     ran: list[str] = []
 
     def fail(how: str) -> str:
@@ -349,9 +349,7 @@ def test_people_see_what_other_middleware_made_of_a_call_and_a_retry_is_none(wor
 
 @pytest.mark.parametrize("verdict", ["allow", "ask"])
 @pytest.mark.parametrize("record", ["all", "asked"])
-def test_a_tool_that_a_rule_calls_a_read_may_be_retried(
-    world: World, verdict: str, record: Any
-) -> None:
+def test_read_by_rule_may_be_retried(world: World, verdict: str, record: Any) -> None:
     ran: list[str] = []
 
     def web_search(query: str) -> str:
@@ -378,7 +376,7 @@ def test_a_tool_that_a_rule_calls_a_read_may_be_retried(
     assert [row.status for row in rows if row.tool == "web_search"] == ["done"] * (not left_out)
 
 
-def test_a_read_that_fails_to_the_end_does_not_keep_the_run_open(world: World) -> None:
+def test_exhausted_read_ends_the_run(world: World) -> None:
     ran: list[str] = []
 
     def web_search(query: str) -> str:
@@ -397,7 +395,7 @@ def test_a_read_that_fails_to_the_end_does_not_keep_the_run_open(world: World) -
     assert "no answer" in world.told()[0]
 
 
-def test_a_stream_ends_with_the_interrupt(world: World) -> None:
+def test_stream_ends_with_the_interrupt(world: World) -> None:
     agent = guard(world.agent(ONE, "Done."), world.gate)
     start: Any = {"messages": [{"role": "user", "content": "go"}]}
     *_, last = agent.graph.stream(start, CONFIG, stream_mode="updates")
@@ -405,13 +403,13 @@ def test_a_stream_ends_with_the_interrupt(world: World) -> None:
     assert shown.value["request_id"] == world.pending()[0].id
 
 
-def test_it_is_what_servers_and_workers_take(world: World) -> None:
+def test_guarded_graph_is_resumable(world: World) -> None:
     agent = guard(world.agent(ONE, "Done."), world.gate)
     assert isinstance(agent, Resumable)
     assert (agent.name, agent.names) == ("mailer", ("mailer",))
 
 
-def test_go_without_a_gate_is_langchains_own(world: World) -> None:
+def test_unguarded_agent_runs_as_bare(world: World) -> None:
     agent = world.agent(ONE, "Done.")
     assert go(agent)["messages"][-1].text == "Done."
 
@@ -457,7 +455,7 @@ def test_handled_time_out_is_in_doubt(world: World, handles: str) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("no such payee"), NotExecuted("no funds")])
-def test_handled_failure_is_told_to_the_model(world: World, error: Exception) -> None:
+def test_handled_failure_reaches_the_model(world: World, error: Exception) -> None:
     ran: list[str] = []
     bare = world.agent(PAY, "Done.", tools=[_paying(ran, error)])
     bare.nodes["tools"].bound._handle_tool_errors = True

@@ -71,7 +71,7 @@ FIELDS = [{"name": "to", "type": "str"}, {"name": "copies", "type": "int", "requ
         ({"action_requests": [{}], "review_configs": []}, "as it is"),
     ],
 )
-def test_an_answer_that_the_value_takes(world: World, value: Any, answer: Any) -> None:
+def test_valid_answer_resumes_the_graph(world: World, value: Any, answer: Any) -> None:
     agent, request = asked(world, value)
     result = agent.resume_sync("t", decisions=[request.respond(answer)])
     assert (result.status, result.output["said"]) == ("done", answer)
@@ -90,14 +90,14 @@ def test_an_answer_that_the_value_takes(world: World, value: Any, answer: Any) -
         ([shown(**ALL)], []),
     ],
 )
-def test_an_answer_that_it_does_not_take(world: World, value: Any, answer: Any) -> None:
+def test_invalid_answer_is_refused(world: World, value: Any, answer: Any) -> None:
     agent, request = asked(world, value)
     with pytest.raises(InvalidDecision):
         agent.resume_sync("t", decisions=[request.respond(answer)])
     assert [one.id for one in agent.resume_sync("t").interruptions] == [request.id]
 
 
-def test_a_schema_that_is_none_leaves_it_open(world: World) -> None:
+def test_invalid_schema_accepts_any_answer(world: World) -> None:
     agent, request = asked(world, {"question": "What?"}, response_schema={"type": "odd"})
     assert agent.resume_sync("t", decisions=[request.respond(3)]).output["said"] == 3
 
@@ -110,13 +110,13 @@ def test_a_schema_that_is_none_leaves_it_open(world: World) -> None:
         (shown(allow_respond=True), [{"type": "response", "args": "no"}]),
     ],
 )
-def test_a_person_who_will_not_answer(world: World, value: Any, said: Any) -> None:
+def test_rejection_has_the_shape_of_value(world: World, value: Any, said: Any) -> None:
     agent, request = asked(world, value)
     result = agent.resume_sync("t", decisions=[request.reject("no")])
     assert result.output["said"] == said
 
 
-def test_a_question_that_was_called_off_is_not_waited_for(world: World) -> None:
+def test_cancelled_question_returns_a_rejection(world: World) -> None:
     agent, request = asked(world, "Sure?")
     world.inbox.cancel_sync(request.id, by="ana")
     result = agent.resume_sync("t")
@@ -126,7 +126,7 @@ def test_a_question_that_was_called_off_is_not_waited_for(world: World) -> None:
 
 @pytest.mark.parametrize("value", [NO_REJECT, shown(allow_accept=True)])
 @pytest.mark.parametrize("cancelled", [False, True])
-def test_what_takes_no_refusal_is_asked_anew(world: World, value: Any, cancelled: bool) -> None:
+def test_value_without_rejection_asks_again(world: World, value: Any, cancelled: bool) -> None:
     agent, request = asked(world, value)
     for _ in range(2):
         if cancelled:
@@ -152,7 +152,7 @@ def test_what_takes_no_refusal_is_asked_anew(world: World, value: Any, cancelled
         ({"type": "ignore", "args": None}, [], "rejected"),
     ],
 )
-def test_a_reply_as_the_agent_inbox_writes_it(
+def test_agent_inbox_reply_is_accepted(
     world: World, mode: Any, reply: Any, ran: Any, told: str
 ) -> None:
     around = HumanInTheLoopMiddleware({"send": True}, gate=world.gate, **in_mode(mode))

@@ -29,7 +29,7 @@ def hitl(world: World, **options: Any) -> list[Any]:
     return [HumanInTheLoopMiddleware(on, gate=world.gate, **options)]
 
 
-def test_the_request_has_langchains_shape_and_stands_in_the_inbox(world: World) -> None:
+def test_interrupt_has_langchain_shape(world: World) -> None:
     agent = world.agent(TWO, "Done.", middleware=hitl(world, description_prefix="Look"))
     result = go(agent)
     (interrupt,) = result["__interrupt__"]
@@ -46,7 +46,7 @@ def test_the_request_has_langchains_shape_and_stands_in_the_inbox(world: World) 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_four_decisions_through_langgraph(world: World, mode: Any) -> None:
+def test_langgraph_passes_all_four_decisions(world: World, mode: Any) -> None:
     calls: Any = [(f"c{n}", "send", {"to": to}) for n, to in enumerate("abcd")]
     agent = world.agent(calls, "Done.", middleware=hitl(world, **in_mode(mode)))
     go(agent)
@@ -74,7 +74,7 @@ def test_the_four_decisions_through_langgraph(world: World, mode: Any) -> None:
     assert sorted(kinds) == ["approve", "edit", "reject", "respond"]
 
 
-def test_who_answers_stands_in_the_config(world: World) -> None:
+def test_config_names_the_reviewer(world: World) -> None:
     agent = world.agent(ONE, "Done.", middleware=hitl(world))
     go(agent)
     answer(agent, says("approve"), {"configurable": {"thread_id": "t", "sayso_by": "rita"}})
@@ -83,7 +83,7 @@ def test_who_answers_stands_in_the_config(world: World) -> None:
     assert (request.decision.by, request.decision.channel) == ("rita", "langgraph")
 
 
-def test_a_decision_in_the_inbox_resumes_the_thread(world: World) -> None:
+def test_inbox_decision_resumes_the_thread(world: World) -> None:
     agent = world.agent(TWO, "Done.", middleware=hitl(world))
     go(agent)
     first, second = world.pending()
@@ -98,7 +98,7 @@ def test_a_decision_in_the_inbox_resumes_the_thread(world: World) -> None:
     assert run.status == "done"
 
 
-def test_half_in_the_inbox_and_half_through_langgraph(world: World) -> None:
+def test_inbox_and_langgraph_decide_together(world: World) -> None:
     agent = world.agent(TWO, "Done.", middleware=hitl(world))
     go(agent)
     first, _ = world.pending()
@@ -110,7 +110,7 @@ def test_half_in_the_inbox_and_half_through_langgraph(world: World) -> None:
     assert world.ran == [("send", "bob", "Hello")]
 
 
-def test_a_wrong_answer_does_not_become_right_later(world: World) -> None:
+def test_kept_wrong_answer_decides_nothing(world: World) -> None:
     """LangGraph keeps the one answer for two and hands it out again; it must not count for one."""
     agent = world.agent(TWO, "Done.", middleware=hitl(world))
     go(agent)
@@ -122,7 +122,7 @@ def test_a_wrong_answer_does_not_become_right_later(world: World) -> None:
     assert world.ran == []
 
 
-def test_wrong_answers_through_langgraph_do_not_wedge_the_thread(world: World) -> None:
+def test_wrong_answers_leave_thread_usable(world: World) -> None:
     on = {"pay": True}
     strict = Policy([Rule("pay", where="amount > 100", allowed=["approve", "reject"])])
     world.gate = Gate(world.gate.store, policy=strict, agent="mailer", wait=0)
@@ -152,7 +152,7 @@ def test_wrong_answers_through_langgraph_do_not_wedge_the_thread(world: World) -
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_name_that_no_tool_has_is_an_error_before_anything_runs(world: World, mode: Any) -> None:
+def test_unknown_tool_name_is_refused(world: World, mode: Any) -> None:
     middleware = hitl(world, interrupt_on={"sned": True}, **in_mode(mode))
     agent = world.agent(ONE, "Done.", middleware=middleware)
     with pytest.raises(InvalidPolicy, match=r"sned.*look, send"):
@@ -160,7 +160,7 @@ def test_a_name_that_no_tool_has_is_an_error_before_anything_runs(world: World, 
     assert (world.pending(), world.ran) == ([], [])
 
 
-def test_a_tool_that_the_model_is_not_shown_may_be_named(world: World) -> None:
+def test_hidden_tool_may_be_named(world: World) -> None:
     class Fewer(AgentMiddleware[Any, Any]):
         def wrap_model_call(self, request: Any, handler: Any) -> Any:
             return handler(request.override(tools=request.tools[:1]))
@@ -172,7 +172,7 @@ def test_a_tool_that_the_model_is_not_shown_may_be_named(world: World) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_another_process_goes_on(world: World, mode: Any) -> None:
+def test_another_process_resumes_the_thread(world: World, mode: Any) -> None:
     saver = InMemorySaver()
     for script in ((TWO, "Done."), (TWO, "Done.")):
         agent = world.agent(*script, saver=saver, middleware=hitl(world, **in_mode(mode)))
@@ -187,7 +187,7 @@ def test_another_process_goes_on(world: World, mode: Any) -> None:
     assert sorted(to for _, to, _ in world.ran) == ["ana", "bob"]
 
 
-def test_per_call_interrupts_say_what_an_answer_looks_like(world: World) -> None:
+def test_per_call_interrupts_have_answer_schema(world: World) -> None:
     on = {"send": {"allowed_decisions": ["edit", "reject"]}}
     middleware = hitl(world, interrupt_on=on, interrupt_mode="per_call")
     agent = world.agent(ONE, "Done.", middleware=middleware)
@@ -203,7 +203,7 @@ def test_per_call_interrupts_say_what_an_answer_looks_like(world: World) -> None
     assert errors(schema, {"type": "edit", "edited_action": {"name": "send", "args": {"to": 1}}})
 
 
-def test_a_subclass_works_on_a_gate(world: World) -> None:
+def test_subclass_changes_the_description(world: World) -> None:
     class Louder(HumanInTheLoopMiddleware):
         def _create_action_and_config(self, *args: Any) -> Any:
             action, config = super()._create_action_and_config(*args)
@@ -217,7 +217,7 @@ def test_a_subclass_works_on_a_gate(world: World) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_when_is_asked_before_the_pause_and_not_after_it(world: World, mode: Any) -> None:
+def test_condition_is_evaluated_before_pause_only(world: World, mode: Any) -> None:
     asked: list[Any] = []
 
     def when(request: Any) -> bool:
@@ -250,7 +250,7 @@ def test_empty_call_ids_are_accepted(world: World, way: str) -> None:
     assert world.told() == ["sent to ana", "sent to bob"]
 
 
-def test_the_gates_policy_comes_first(world: World) -> None:
+def test_policy_of_gate_comes_first(world: World) -> None:
     never = Policy([Rule("send", verdict="deny", description="no mail today")])
     world.gate = Gate(world.gate.store, policy=never, agent="mailer", wait=0)
     agent = world.agent(ONE, "Done.", middleware=hitl(world))
@@ -260,7 +260,7 @@ def test_the_gates_policy_comes_first(world: World) -> None:
 
 
 @pytest.mark.parametrize("gated", [True, False])
-def test_an_edit_to_another_tool(world: World, gated: bool) -> None:
+def test_edit_cannot_change_the_tool(world: World, gated: bool) -> None:
     """LangChain runs it; at a gate it is refused, because nobody looked at that tool's rules."""
     on = {"send": True}
     middleware = hitl(world) if gated else [HumanInTheLoopMiddleware(on)]
@@ -278,7 +278,7 @@ def test_an_edit_to_another_tool(world: World, gated: bool) -> None:
     assert world.ran == [("send", "ana", "Hello")]
 
 
-def test_new_words_over_a_pause_supersede_it(world: World) -> None:
+def test_new_input_supersedes_the_pause(world: World) -> None:
     agent = world.agent(ONE, "Something else, then.", middleware=hitl(world))
     go(agent)
     result = go(agent)
@@ -293,7 +293,7 @@ def test_new_words_over_a_pause_supersede_it(world: World) -> None:
     assert "something new" in shown[2].text
 
 
-async def test_the_async_colour(world: World) -> None:
+async def test_async_graph_resumes(world: World) -> None:
     agent = world.agent(TWO, "Done.", middleware=hitl(world))
     start: Any = {"messages": [{"role": "user", "content": "go"}]}
     await agent.ainvoke(start, CONFIG)
@@ -304,7 +304,7 @@ async def test_the_async_colour(world: World) -> None:
     assert len(world.ran) == 2
 
 
-async def test_the_sync_colour_on_a_running_loop(world: World) -> None:
+async def test_sync_graph_resumes_on_running_loop(world: World) -> None:
     agent = world.agent(ONE, "Done.", middleware=hitl(world))
     go(agent)
     (request,) = (await world.inbox.pending()).items
@@ -322,12 +322,12 @@ def test_guard_around_the_middleware_asks_once(world: World) -> None:
     assert world.ran == [("send", "ana", "Hello")]
 
 
-def test_a_policy_without_a_gate_is_a_mistake() -> None:
+def test_policy_without_gate_is_refused() -> None:
     with pytest.raises(TypeError, match="gate"):
         HumanInTheLoopMiddleware({"send": True}, policy=Policy([]))
 
 
-def test_descriptions_of_ones_own(world: World) -> None:
+def test_custom_description_is_shown(world: World) -> None:
     def describe(tool_call: Any, state: Any, runtime: Any) -> str:
         return f"Mail to {tool_call['args']['to']}, after {len(state['messages'])} messages"
 

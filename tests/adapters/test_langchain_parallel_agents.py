@@ -47,7 +47,7 @@ def boss(world: World, mode: Any) -> Any:
 
 
 @pytest.mark.parametrize("mode", ["batched", "per_call"])
-async def test_one_is_decided_later_than_the_other(world: World, mode: str) -> None:
+async def test_agents_are_decided_at_different_times(world: World, mode: str) -> None:
     guarded = guard(boss(world, mode), world.gate)
     result = await guarded.run("go", thread="t")
     first, second = result.interruptions
@@ -62,7 +62,7 @@ async def test_one_is_decided_later_than_the_other(world: World, mode: str) -> N
 
 @pytest.mark.parametrize("mode", ["batched", "per_call"])
 @pytest.mark.parametrize("at_once", [True, False])
-async def test_answers_through_langgraph(world: World, mode: str, at_once: bool) -> None:
+async def test_langgraph_answers_parallel_agents(world: World, mode: str, at_once: bool) -> None:
     agent = boss(world, mode)
     shown = (await agent.ainvoke(GO, CONFIG))["__interrupt__"]
     said: Any = {"type": "approve"} if mode == "per_call" else {"decisions": [{"type": "approve"}]}
@@ -80,9 +80,7 @@ async def test_answers_through_langgraph(world: World, mode: str, at_once: bool)
 
 
 @pytest.mark.parametrize("mode", ["batched", "per_call"])
-async def test_new_words_close_what_an_agent_within_a_graph_had_asked(
-    world: World, mode: Any
-) -> None:
+async def test_new_input_supersedes_request_of_subgraph(world: World, mode: Any) -> None:
     around = HumanInTheLoopMiddleware({"send": True}, gate=world.gate, interrupt_mode=mode)
     script = [[("c1", "send", {"to": "ana"})], [("c1", "send", {"to": "bob"})]]
     clerk = create_agent(Chat(script=script, seen=[]), world.tools(), middleware=[around])
@@ -133,7 +131,7 @@ def both(world: World, guarded: bool, apart: bool, ids: tuple[str, str] = ("c1",
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_agents_for_which_langgraph_has_one_state(world: World, guarded: bool) -> None:
+async def test_parallel_agents_with_shared_state_are_refused(world: World, guarded: bool) -> None:
     agent = both(world, guarded, apart=False)
 
     async def go() -> None:
@@ -147,7 +145,7 @@ async def test_agents_for_which_langgraph_has_one_state(world: World, guarded: b
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_agents_with_a_state_each(world: World, guarded: bool) -> None:
+async def test_parallel_agents_with_separate_states_run(world: World, guarded: bool) -> None:
     agent = both(world, guarded, apart=True, ids=("c1", "c1"))
     result = await agent.run("go", thread="t")
     first, second = result.interruptions

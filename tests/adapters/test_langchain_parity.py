@@ -138,7 +138,7 @@ async def test_usage_is_the_bare_usage(world: World) -> None:
     assert [reply.usage_metadata for reply in replies] == [USAGE] * 3
 
 
-async def test_callbacks_and_middleware_are_called_as_bare(world: World) -> None:
+async def test_callbacks_and_middleware_run_as_bare(world: World) -> None:
     heard: dict[str, Any] = {}
     for kind in ("bare", "guarded"):
         hooks: list[str] = []
@@ -161,14 +161,14 @@ async def test_trace_is_the_bare_trace(world: World) -> None:
     assert runs_of(guarded) == runs_of(bare)
 
 
-def test_pickling_says_why_not(world: World) -> None:
+def test_pickling_is_refused_with_a_reason(world: World) -> None:
     with pytest.raises((TypeError, AttributeError, pickle.PicklingError)):
         pickle.dumps(agent(world))
     with pytest.raises(TypeError, match=r"cannot be pickled.*import it"):
         pickle.dumps(guard(agent(world), world.gate))
 
 
-async def test_raw_is_what_the_graph_returns(world: World) -> None:
+async def test_raw_equals_bare_values(world: World) -> None:
     bare = await agent(world).ainvoke(MESSAGES, CONFIG)
     guarded = guard(agent(world), world.gate)
     result = await guarded.run("go", thread="t")
@@ -176,7 +176,7 @@ async def test_raw_is_what_the_graph_returns(world: World) -> None:
     assert result.raw["messages"][-1].usage_metadata == USAGE
 
 
-async def test_raw_of_a_pause_has_the_interrupt(world: World) -> None:
+async def test_raw_of_pause_has_the_interrupt(world: World) -> None:
     asks = sayso.Policy([sayso.Rule("*")])
     result = await guard(agent(world), world.gate, asks).run("go", thread="t")
     (interrupt,) = result.raw["__interrupt__"]

@@ -104,7 +104,7 @@ def test_unlisted_field_is_refused_by_guard(
 
 
 @pytest.mark.parametrize(("options", "name"), REFUSED.values(), ids=REFUSED)
-def test_unlisted_field_is_refused_at_the_call(
+def test_unlisted_field_is_refused_at_call(
     world: World, options: dict[str, Any], name: str
 ) -> None:
     guarded = guard(calling(claude(**options)), world.gate)
@@ -146,7 +146,7 @@ def graph_with(node: Any) -> Any:
     return builder.compile(checkpointer=InMemorySaver())
 
 
-def test_fields_of_own_model_are_not_part_of_requests(world: World) -> None:
+def test_fields_of_custom_model_are_accepted(world: World) -> None:
     guarded = guard(agent(world, Chat(script=["Done."], seen=[])), world.gate)
     assert guarded.run_sync("go", thread="t").output == "Done."
 

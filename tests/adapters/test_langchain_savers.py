@@ -29,7 +29,7 @@ def scripted(world: World, saver: Any) -> Any:
     return guard(world.agent(CALLS, "Done.", saver=saver), world.gate)
 
 
-def test_the_sync_saver(url: str) -> None:
+def test_sync_postgres_saver_resumes(url: str) -> None:
     world = World()
     thread = f"sync {id(world)}"
 
@@ -46,7 +46,7 @@ def test_the_sync_saver(url: str) -> None:
     assert sorted(world.ran) == [("look", "sky"), ("send", "ana", "Hello")]
 
 
-def test_the_async_saver(url: str) -> None:
+def test_async_postgres_saver_resumes(url: str) -> None:
     world = World()
     thread = f"async {id(world)}"
 

@@ -145,14 +145,14 @@ def passed(ran: subprocess.CompletedProcess[str]) -> int:
     return int(ran.stdout.rsplit(" passed", 1)[0].rsplit(maxsplit=1)[-1])
 
 
-def test_langchains_own_tests_pass(sources: Path, tmp_path: Path) -> None:
+def test_langchain_tests_pass(sources: Path, tmp_path: Path) -> None:
     ran = run(sources, tmp_path, IN_ITS_PLACE)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
     assert passed(ran) >= LEAST
     assert "failed" not in ran.stdout
 
 
-def test_with_a_gate_only_what_is_listed_differs(sources: Path, tmp_path: Path) -> None:
+def test_gated_middleware_differs_only_as_listed(sources: Path, tmp_path: Path) -> None:
     ran = run(sources, tmp_path, WITH_A_GATE)
     lines = [line for line in ran.stdout.splitlines() if line.startswith("FAILED ")]
     failed = {line.split("::")[1].split("[")[0].split(" ")[0] for line in lines}

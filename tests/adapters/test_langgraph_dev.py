@@ -150,7 +150,7 @@ def test_pause_decide_and_continue(
     assert request.thread == thread.id
 
 
-def test_a_wrong_answer_leaves_the_thread_usable(server: tuple[httpx.Client, Path]) -> None:
+def test_wrong_answer_leaves_thread_usable(server: tuple[httpx.Client, Path]) -> None:
     client, folder = server
     (folder / "sent").unlink(missing_ok=True)
     thread = Thread(client, "guarded")

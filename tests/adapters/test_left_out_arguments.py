@@ -76,7 +76,7 @@ MAKERS = [of_pydantic, of_langchain, of_openai(True), of_openai(False), of_agent
 
 
 @pytest.mark.parametrize("make", MAKERS)
-async def test_none_where_the_type_knows_of_none(make: Make, tmp_path: Path) -> None:
+async def test_none_default_is_accepted(make: Make, tmp_path: Path) -> None:
     ran: list[Any] = []
 
     def pay(to: str, note: str = None, price: Decimal = Decimal("1.50")) -> str:  # type: ignore[assignment]  # noqa: RUF013
@@ -97,7 +97,7 @@ async def test_none_where_the_type_knows_of_none(make: Make, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("make", MAKERS)
-async def test_what_stands_in_a_model(make: Make, tmp_path: Path) -> None:
+async def test_model_defaults_are_filled_in(make: Make, tmp_path: Path) -> None:
     def order(items: list[Item]) -> str:
         """Order."""
         return "ordered"

@@ -34,7 +34,7 @@ def text_of(result: Any) -> str:
     return str(result.content[0].text)
 
 
-async def test_a_paused_call_is_a_result_and_the_server_goes_on() -> None:
+async def test_paused_call_returns_a_result() -> None:
     ran: list[str] = []
     gate = sayso.Gate("memory://", wait=0)
     inbox = sayso.Inbox(gate.store)
@@ -49,14 +49,14 @@ async def test_a_paused_call_is_a_result_and_the_server_goes_on() -> None:
     assert ran == ["a-1"]
 
 
-async def test_the_edge_can_say_it_in_its_own_words() -> None:
+async def test_result_of_pause_can_be_customized() -> None:
     gate = sayso.Gate("memory://", wait=0)
     own = server(gate, [], result=lambda paused: f"later: {len(paused.requests)}")
     async with Client(own) as client:
         assert text_of(await client.call_tool("refund", {"order": "a-1"})) == "later: 1"
 
 
-def test_functions_that_are_not_async() -> None:
+def test_catch_paused_wraps_sync_functions() -> None:
     gate = sayso.Gate("memory://", wait=0)
     asks = sayso.catch_paused(lambda: gate.confirm_sync("Ship it?"))
     assert "Waiting for a person" in asks()
@@ -65,7 +65,7 @@ def test_functions_that_are_not_async() -> None:
     assert sayso.catch_paused(lambda: with_people.confirm_sync("Ship it?"))() is True
 
 
-def test_an_error_is_no_pause() -> None:
+def test_error_passes_through_catch_paused() -> None:
     @sayso.catch_paused
     def fails() -> None:
         raise ValueError("no")

@@ -65,7 +65,7 @@ def teams(world: World, kind: str, boss_turns: Any = None) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["gated", "guarded", "streamed"])
-async def test_some_now_and_some_later(world: World, kind: str) -> None:
+async def test_inner_calls_are_decided_in_parts(world: World, kind: str) -> None:
     result = await teams(world, kind).run("go", thread="t")
     ana, bob = result.interruptions
     assert (ana.thread, dict(ana.args)) == ("t", {"to": "ana", "amount": 1})
@@ -87,7 +87,7 @@ async def test_some_now_and_some_later(world: World, kind: str) -> None:
     assert (await world.inbox.pending()).items == ()
 
 
-async def test_two_side_by_side(world: World) -> None:
+async def test_two_inner_agents_pause_together(world: World) -> None:
     calls = [call("delegate", id, task=id) for id in ("d1", "d2")]
     boss = teams(world, "gated", (calls, "Done."))
     result = await boss.run("go", thread="t")
@@ -100,7 +100,7 @@ async def test_two_side_by_side(world: World) -> None:
     assert sorted(r for r in world.ran if r != "look") == sorted(every * 2)
 
 
-async def test_an_error_of_its_model_is_not_kept(world: World) -> None:
+async def test_failed_inner_model_is_asked_again(world: World) -> None:
     from pydantic_ai import Agent as PydanticAgent
     from pydantic_ai import ModelRetry
     from pydantic_ai.models.function import FunctionModel
@@ -127,7 +127,7 @@ async def test_an_error_of_its_model_is_not_kept(world: World) -> None:
     assert (await boss.run("go", thread="t")).interruptions[0].tool == "pay"
 
 
-async def test_with_a_thread_of_its_own_it_is_a_conversation_of_its_own(world: World) -> None:
+async def test_inner_agent_with_thread_is_separate(world: World) -> None:
     clerk = guard(world.agent(*TURNS, tools=tools(world)), world.gate, ASK)
 
     async def delegate(task: str) -> str:
@@ -147,7 +147,7 @@ END = [step("finish"), {"reasoning": "It is over.", "answer": "Done."}]
 
 
 @pytest.mark.parametrize("blocking", [False, True])
-async def test_dspy(blocking: bool) -> None:
+async def test_nested_dspy_agent_pauses_outer_run(blocking: bool) -> None:
     gate = Gate("memory://", agent="boss", policy=ASK, wait=0)
     ran: list[str] = []
 
@@ -181,7 +181,7 @@ async def test_dspy(blocking: bool) -> None:
     assert [len(agent._lm.history) for agent in (clerk, boss)] == [4, 3]
 
 
-async def test_agent_framework(tmp_path: Path) -> None:
+async def test_nested_agent_framework_agent_pauses_outer_run(tmp_path: Path) -> None:
     world = af.World(tmp_path)
 
     def team() -> Any:
@@ -201,7 +201,7 @@ async def test_agent_framework(tmp_path: Path) -> None:
     world.close()
 
 
-async def test_an_agent_of_one_framework_in_a_tool_of_another(world: World) -> None:
+async def test_agent_runs_in_tool_of_another_framework(world: World) -> None:
     clerk = guard(world.agent(*TURNS, tools=tools(world)), world.gate, ASK)
 
     async def delegate(task: str) -> Any:
@@ -223,7 +223,7 @@ async def test_an_agent_of_one_framework_in_a_tool_of_another(world: World) -> N
 
 
 @pytest.mark.parametrize("kind", ["runner", "streamed", "guarded"])
-async def test_openai_agents(kind: str) -> None:
+async def test_nested_openai_agent_pauses_outer_run(kind: str) -> None:
     rules = Policy([Rule("delegate", verdict="allow", effect="idempotent")])
     gate = Gate("memory://", policy=rules, agent="boss", wait=0)
     ran: list[Any] = []

@@ -243,7 +243,7 @@ async def test_allowed_inner_call_is_recorded(world: World) -> None:
     assert (world.ran, {str(one.tool) for one in calls}) == (["ana"], {"delegate", "pay"})
 
 
-async def test_two_clerks_in_a_pool_keep_their_replies(world: World) -> None:
+async def test_agents_in_pool_keep_their_replies(world: World) -> None:
     """Both agents have one name: each finds its replies by what it was asked."""
     first, second = clerk(world, "ana"), clerk(world, "bob")
 

@@ -74,7 +74,7 @@ async def delegate_to_global(task: str) -> str:
 class TestAgentsInTools:
     """However the code of a tool comes by an agent: inside a guarded run, the agent is guarded."""
 
-    async def test_in_a_closure(self, world: World) -> None:
+    async def test_agent_in_closure_asks(self, world: World) -> None:
         inner = clerk(world)
 
         async def delegate(task: str) -> str:
@@ -83,13 +83,15 @@ class TestAgentsInTools:
 
         await settled(world, boss(function_tool(delegate)))
 
-    async def test_under_a_global_name(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_agent_under_global_name_asks(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(f"{__name__}.GLOBAL", clerk(world))
         delegate = delegate_to_global
         model = ScriptedModel([[call(delegate.name, "o1", task="x")], [say("Done.")]])
         await settled(world, Agent("Boss", model=model, tools=[delegate]))
 
-    async def test_built_while_the_tool_runs(self, world: World) -> None:
+    async def test_agent_built_during_run_asks(self, world: World) -> None:
         model = ScriptedModel([[call("pay", "p1", to="ana")], [say("ana has it")]])
 
         async def delegate(task: str) -> str:
@@ -99,7 +101,7 @@ class TestAgentsInTools:
 
         await settled(world, boss(function_tool(delegate)))
 
-    async def test_streamed(self, world: World) -> None:
+    async def test_streamed_agent_asks(self, world: World) -> None:
         inner = clerk(world)
 
         async def delegate(task: str) -> str:
@@ -111,10 +113,10 @@ class TestAgentsInTools:
 
         await settled(world, boss(function_tool(delegate)))
 
-    async def test_as_a_tool(self, world: World) -> None:
+    async def test_agent_as_tool_asks(self, world: World) -> None:
         await settled(world, boss(clerk(world).as_tool("delegate", "Does the paying.")))
 
-    async def test_two_at_once_do_not_mix_up_their_replies(self, world: World) -> None:
+    async def test_parallel_agents_keep_their_replies(self, world: World) -> None:
         first, second = clerk(world, "Clerk", "ana"), clerk(world, "Aide", "bob")
 
         async def delegate(task: str) -> str:
@@ -135,13 +137,13 @@ class TestAgentsInTools:
 
 class TestHandoffs:
     @pytest.mark.parametrize("wrap", [lambda agent: agent, handoff])
-    async def test_the_next_agent_asks(self, world: World, wrap: Any) -> None:
+    async def test_handoff_target_asks(self, world: World, wrap: Any) -> None:
         inner = clerk(world)
         inner.model = ScriptedModel([[call("pay", "p1", to="ana")], [say("Done.")]])
         model = ScriptedModel([[call("transfer_to_clerk", "o1")]])
         await settled(world, Agent("Boss", model=model, handoffs=[wrap(inner)]))
 
-    async def test_and_it_may_hand_back(self, world: World) -> None:
+    async def test_mutual_handoffs_are_copied_once(self, world: World) -> None:
         """Agents may hand off to each other; each is copied once."""
         first = Agent("First", model=ScriptedModel([[call("transfer_to_second", "h1")]]))
         second = Agent("Second", model=ScriptedModel([[say("Done.")]]), handoffs=[first])
@@ -154,7 +156,7 @@ class TestHandoffs:
 
 
 class TestNotChanged:
-    async def test_the_agent_passed_in_is_not_changed(self, world: World) -> None:
+    async def test_original_agent_is_not_changed(self, world: World) -> None:
         inner = clerk(world)
         agent = boss(inner.as_tool("delegate", "Does the paying."))
         before = dict(vars(agent)), dict(vars(inner)), list(agent.tools)
@@ -174,12 +176,12 @@ class TestGuardrails:
         model = ScriptedModel([[say("Done.")]])
         return Agent("Boss", model=model, input_guardrails=[InputGuardrail(judged)])
 
-    async def test_an_agent_without_tools_may_judge(self, world: World) -> None:
+    async def test_guardrail_agent_without_tools_runs(self, world: World) -> None:
         agent = self.agent(Agent("Judge", model=ScriptedModel([[say("fine")]])))
         guarded = guard(agent, world.gate())
         assert (await guarded.run("go", thread="t-1")).output == "Done."
 
-    async def test_its_calls_cannot_ask_there(self, world: World) -> None:
+    async def test_guardrail_agent_cannot_ask(self, world: World) -> None:
         """A guardrail runs between the calls of the agent, where nothing can pause."""
         judge = clerk(world, "Judge")
         guarded = guard(self.agent(judge), world.gate(), world.policy)
@@ -187,14 +189,14 @@ class TestGuardrails:
         assert (world.ran, await world.pending()) == ([], ())
         assert "guard(agent, gate)" in outputs(judge.model)["p1"]
 
-    async def test_allowed_call_is_recorded_there(self, world: World) -> None:
+    async def test_allowed_call_of_guardrail_is_recorded(self, world: World) -> None:
         policy = sayso.Policy([sayso.Rule("pay", verdict="allow")])
         guarded = guard(self.agent(clerk(world, "Judge")), world.gate(), policy)
         assert (await guarded.run("go", thread="t-1")).output == "Done."
         (recorded,) = world.inbox.store.calls_of("teller:t-1")
         assert (world.ran, recorded.tool, recorded.status) == (["ana"], "pay", "done")
 
-    async def test_unless_it_is_named(self, world: World) -> None:
+    async def test_ungated_guardrail_agent_runs(self, world: World) -> None:
         guarded = guard(self.agent(clerk(world, "Judge")), world.gate(), ungated=["Judge"])
         assert (await guarded.run("go", thread="t-1")).output == "Done."
         assert world.ran == ["ana"]
@@ -217,7 +219,9 @@ MISSED: Any = [
 
 class TestMissed:
     @pytest.mark.parametrize(("tool", "name"), MISSED)
-    async def test_what_the_gate_cannot_reach(self, world: World, tool: Any, name: str) -> None:
+    async def test_hosted_tool_is_refused_unless_ungated(
+        self, world: World, tool: Any, name: str
+    ) -> None:
         inner = Agent("Clerk", model=ScriptedModel([[say("Done.")]]), tools=[tool])
 
         def agent() -> Agent[Any]:
@@ -233,16 +237,16 @@ class TestMissed:
         (noted,) = [event for _, event in store.events(0, 100) if event.type == "ungated"]
         assert json.loads(noted.body or "")["names"] == [name]
 
-    def test_all_of_them_in_one_list(self, world: World) -> None:
+    def test_refusal_names_all_missed_tools(self, world: World) -> None:
         tools = [WebSearchTool(), hosted(require_approval="never")]
         with pytest.raises(sayso.InvalidCall, match=r"ungated=\['web_search', 'git'\]"):
             guard(Agent("Boss", tools=tools), world.gate())
 
-    def test_a_prompt_that_the_provider_keeps(self, world: World) -> None:
+    def test_stored_prompt_is_refused(self, world: World) -> None:
         with pytest.raises(sayso.InvalidCall, match="stored prompt 'pmpt_1' of Boss"):
             guard(Agent("Boss", prompt={"id": "pmpt_1"}), world.gate())
 
-    async def test_one_that_came_later(self, world: World) -> None:
+    async def test_hosted_tool_added_later_is_refused(self, world: World) -> None:
         world.build = lambda: Agent("Boss", model=ScriptedModel([[say("Done.")]]))
         guarded = world.guarded()
         guarded.agent.tools.append(WebSearchTool())
@@ -250,7 +254,7 @@ class TestMissed:
             await guarded.run("go", thread="t-1")
 
 
-def test_the_table(world: World) -> None:
+def test_coverage_lists_agents_and_tools(world: World) -> None:
     server = MCPServerStdio({"command": "none"}, name="files")
     inner = Agent("Aide", tools=[pay_of(world)], mcp_servers=[server])
     tools = [WebSearchTool(), hosted(), clerk(world).as_tool("delegate", "Pays.")]

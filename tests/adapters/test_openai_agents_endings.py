@@ -43,7 +43,7 @@ async def execution(world: World) -> Any:
         ({"failure_error_function": lambda _, e: f"sorry: {e}"}, "sorry: no such account"),
     ],
 )
-async def test_a_tool_that_raises_is_recorded_as_failed_and_told_in_its_own_words(
+async def test_failed_tool_is_recorded_and_reported(
     world: World, options: dict[str, Any], told: str
 ) -> None:
     model = ScriptedModel([[call("pay", amount=1)], [say("Done.")]])
@@ -56,7 +56,7 @@ async def test_a_tool_that_raises_is_recorded_as_failed_and_told_in_its_own_word
     assert (ended.status, ended.result) == ("failed", "ValueError: no such account")
 
 
-async def test_the_model_is_told_of_an_edit_also_where_the_tool_raises(world: World) -> None:
+async def test_failed_tool_still_reports_the_edit(world: World) -> None:
     model = ScriptedModel([[call("pay", amount=1)], [say("Done.")]])
     world.one(model, breaks())
     await world.run()
@@ -68,7 +68,7 @@ async def test_the_model_is_told_of_an_edit_also_where_the_tool_raises(world: Wo
     assert '{"amount":2} instead of {"amount":1}' in said
 
 
-async def test_a_person_who_will_not_answer_is_no_error(world: World) -> None:
+async def test_rejected_question_is_no_error(world: World) -> None:
     model = ScriptedModel([[call("ask_user_question", question="Who?")], [say("Done.")]])
     world.one(model, ask_user)
     await world.run()
@@ -78,7 +78,7 @@ async def test_a_person_who_will_not_answer_is_no_error(world: World) -> None:
     assert outputs(model) == {"call_1": "The user will not answer. ask Bob"}
 
 
-async def test_a_no_inside_a_tool_is_told_with_its_reason(world: World) -> None:
+async def test_rejected_inner_question_gives_reason(world: World) -> None:
     gate = world.gate()
 
     @function_tool
@@ -99,7 +99,7 @@ async def test_a_no_inside_a_tool_is_told_with_its_reason(world: World) -> None:
     "behavior", ["stop_on_first_tool", StopAtTools(stop_at_tool_names=["pay"])]
 )
 @pytest.mark.parametrize("yes", [True, False])
-async def test_a_refusal_is_never_the_last_word(world: World, behavior: Any, yes: bool) -> None:
+async def test_rejection_never_becomes_final_output(world: World, behavior: Any, yes: bool) -> None:
     @function_tool(needs_approval=True)
     def pay(amount: int) -> str:
         return f"paid {amount}"
@@ -117,9 +117,7 @@ async def test_a_refusal_is_never_the_last_word(world: World, behavior: Any, yes
 
 
 @pytest.mark.parametrize("amount", [50, 500])
-async def test_guardrails_and_the_tool_see_the_arguments_of_an_edit(
-    world: World, amount: int
-) -> None:
+async def test_guardrails_and_tool_see_edited_arguments(world: World, amount: int) -> None:
     seen: list[Any] = []
 
     @tool_input_guardrail

@@ -48,7 +48,7 @@ async def test_needs_approval_true_pauses_without_a_policy(world: World) -> None
     assert world.ran == [("ana", 5)]
 
 
-async def test_the_words_beside_a_call_are_shown_as_a_note(world: World) -> None:
+async def test_text_with_call_becomes_note(world: World) -> None:
     model = ScriptedModel([[say("She asked twice."), call("pay", to="ana")]])
     world.one(model, paying(world, needs_approval=True))
     await world.run()
@@ -63,7 +63,7 @@ async def test_needs_approval_false_runs_at_once(world: World) -> None:
 
 
 @pytest.mark.parametrize("amount", [None, 5, 500])
-async def test_a_callable_sees_the_arguments_that_will_run(
+async def test_needs_approval_callable_sees_final_arguments(
     world: World, amount: int | None
 ) -> None:
     seen: list[Any] = []
@@ -82,7 +82,7 @@ async def test_a_callable_sees_the_arguments_that_will_run(
     assert status == ("paused" if amount == 500 else "done")
 
 
-async def test_an_edit_is_put_to_the_callable_again(world: World) -> None:
+async def test_edit_is_checked_by_callable(world: World) -> None:
     def not_bob(context: Any, args: dict[str, Any], id: str) -> bool:
         return bool(args["to"] != "bob")
 
@@ -97,7 +97,7 @@ async def test_an_edit_is_put_to_the_callable_again(world: World) -> None:
     assert '"to":"ana"' in outputs(model)["call_1"]
 
 
-async def test_a_policy_is_asked_once_before_people_are(world: World) -> None:
+async def test_policy_is_evaluated_once(world: World) -> None:
     seen: list[Any] = []
 
     def when(args: Any) -> bool:
@@ -110,7 +110,7 @@ async def test_a_policy_is_asked_once_before_people_are(world: World) -> None:
     assert seen == [{"to": "ana", "amount": 5}]
 
 
-async def test_a_rule_that_breaks_asks(world: World) -> None:
+async def test_failing_callable_asks(world: World) -> None:
     def broken(context: Any, args: dict[str, Any], id: str) -> bool:
         raise LookupError("no table")
 
@@ -119,7 +119,7 @@ async def test_a_rule_that_breaks_asks(world: World) -> None:
     assert world.ran == []
 
 
-async def test_the_policy_of_guard_counts_before_needs_approval(world: World) -> None:
+async def test_policy_overrides_needs_approval(world: World) -> None:
     model = ScriptedModel([[call("pay", to="ana")], [say("done")]])
     world.one(model, paying(world, needs_approval=True))
     world.policy = sayso.Policy([Rule("pay", verdict="deny", description="never")])
@@ -129,9 +129,7 @@ async def test_the_policy_of_guard_counts_before_needs_approval(world: World) ->
 
 
 @pytest.mark.parametrize("arguments", ["", "{", "[1]", '{"to": NaN}', '{"amount": 3}'])
-async def test_a_call_that_cannot_be_read_is_told_to_the_model_alone(
-    world: World, arguments: str
-) -> None:
+async def test_unreadable_call_goes_back_to_model(world: World, arguments: str) -> None:
     made = function_call("pay", arguments, call_id="call_1")
     model = ScriptedModel([[made], [say("done")]])
     world.one(model, paying(world, needs_approval=True))
@@ -140,7 +138,7 @@ async def test_a_call_that_cannot_be_read_is_told_to_the_model_alone(
     assert "cannot be read" in outputs(model)["call_1"]
 
 
-async def test_the_model_asks_a_question_with_options(world: World) -> None:
+async def test_question_offers_options(world: World) -> None:
     options = [{"label": "Red", "value": "red"}, {"label": "Blue", "value": "blue"}]
     asked = call("ask_user_question", question="Which?", options=options, allow_multiple=True)
     model = ScriptedModel([[asked], [say("done")]])
@@ -156,7 +154,7 @@ async def test_the_model_asks_a_question_with_options(world: World) -> None:
     assert outputs(model)["call_1"] == '["red","blue"]'
 
 
-async def test_a_question_beside_other_calls(world: World) -> None:
+async def test_question_and_calls_share_a_turn(world: World) -> None:
     """One call asks in its body, one waits, one is free: the turn is told when all are there."""
     gate = world.gate()
     model = ScriptedModel(
@@ -183,7 +181,7 @@ async def test_a_question_beside_other_calls(world: World) -> None:
     assert (world.ran, len(model.calls)) == ([("ana", 5)], 2)
 
 
-async def test_a_question_cannot_become_the_final_output(world: World) -> None:
+async def test_answer_becomes_output_after_reply(world: World) -> None:
     model = ScriptedModel([[call("ask_user_question", question="Who?")]])
     gate = world.gate()
     agent = Agent("Teller", model=model, tools=[ask_user], tool_use_behavior="stop_on_first_tool")
@@ -194,7 +192,7 @@ async def test_a_question_cannot_become_the_final_output(world: World) -> None:
     assert (await guarded.resume("t-1")).output == "me"
 
 
-async def test_what_was_cut_short_is_in_doubt_before_the_model_goes_on(world: World) -> None:
+async def test_interrupted_call_is_in_doubt(world: World) -> None:
     async def slow() -> str:
         """Be stopped in the middle, as the SDK does when the time is over."""
         world.ran.append("slow")
@@ -214,7 +212,7 @@ async def test_what_was_cut_short_is_in_doubt_before_the_model_goes_on(world: Wo
     assert (world.ran, outputs(model)["call_1"]) == (["slow"], "it did")
 
 
-async def test_a_tool_that_raises_is_not_run_again(world: World) -> None:
+async def test_failed_tool_is_not_run_again(world: World) -> None:
     async def burst() -> str:
         """Burst."""
         world.ran.append("burst")
@@ -229,7 +227,7 @@ async def test_a_tool_that_raises_is_not_run_again(world: World) -> None:
     assert "no bank" in outputs(model)["call_1"]
 
 
-async def test_results_keep_the_shapes_of_the_sdk(world: World) -> None:
+async def test_results_keep_sdk_types(world: World) -> None:
     async def draw(what: str) -> ToolOutputImage:
         """Draw something."""
         return ToolOutputImage(image_url=f"https://example.com/{what}.png")
@@ -245,7 +243,7 @@ async def test_results_keep_the_shapes_of_the_sdk(world: World) -> None:
     assert image["image_url"] == "https://example.com/dog.png"
 
 
-async def test_a_typed_output(world: World) -> None:
+async def test_typed_output_survives_a_resume(world: World) -> None:
     class Bill(BaseModel):
         total: int
 
@@ -260,7 +258,7 @@ class TestGuardrails:
 
     @pytest.mark.parametrize("before", [False, True], ids=["after the yes", "before asking"])
     @pytest.mark.parametrize("stops", [False, True], ids=["goes on", "ends the run"])
-    async def test_a_refused_call_does_not_wait(
+    async def test_guardrail_refusal_does_not_wait(
         self, world: World, before: bool, stops: bool
     ) -> None:
         @tool_input_guardrail
@@ -296,9 +294,7 @@ class Provider(ModelProvider):
 
 
 @pytest.mark.parametrize("chosen", [None, "better"])
-async def test_models_are_found_the_way_the_runner_finds_them(
-    world: World, chosen: str | None
-) -> None:
+async def test_model_provider_of_run_config_is_used(world: World, chosen: str | None) -> None:
     provider = Provider(ScriptedModel([[say("done")]]))
     world.build = lambda: Agent("Teller", model="good")
     world.options = {"run_config": RunConfig(model=chosen, model_provider=provider)}
@@ -306,7 +302,7 @@ async def test_models_are_found_the_way_the_runner_finds_them(
     assert set(provider.names) == {chosen or "good"}
 
 
-async def test_a_model_that_fails_is_asked_again(world: World) -> None:
+async def test_failed_model_is_asked_again(world: World) -> None:
     model = ScriptedModel([[call("pay", to="ana")], LookupError("no network"), [say("done")]])
     world.one(model, paying(world))
     with pytest.raises(LookupError, match="no network"):
@@ -315,7 +311,7 @@ async def test_a_model_that_fails_is_asked_again(world: World) -> None:
     assert world.ran == [("ana", 5)]
 
 
-async def test_one_agent_works_on_two_threads_at_once(world: World) -> None:
+async def test_agent_runs_two_threads_at_once(world: World) -> None:
     begun = asyncio.Barrier(2)
 
     async def meet(who: str) -> str:

@@ -150,7 +150,7 @@ async def test_trace_is_the_bare_trace(world: World, spans: list[Any]) -> None:
     assert ("start", "function", "pay") in bare
 
 
-async def test_pickling_says_why_not(world: World) -> None:
+async def test_pickling_is_refused_with_a_reason(world: World) -> None:
     """The SDK's own agents and results cannot be pickled either."""
     guarded = guard(build(world), world.gate(), ALLOW)
     with pytest.raises(TypeError, match=r"cannot be pickled.*open store"):
@@ -177,7 +177,7 @@ async def test_only_reads_are_retried(world: World, effect: Any) -> None:
     assert (calls, result.status) == expected[effect]
 
 
-async def test_raw_is_what_the_runner_returns(world: World) -> None:
+async def test_raw_equals_bare_result(world: World) -> None:
     bare, guarded = await run_both(world)
     assert type(guarded.raw) is type(bare)
     assert [item.type for item in guarded.new_items] == [item.type for item in bare.new_items]

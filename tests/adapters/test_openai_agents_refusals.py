@@ -31,7 +31,7 @@ class TestRefused:
     """What would go past the gate is refused when the agent is guarded, and nothing is changed."""
 
     @pytest.mark.parametrize(("tool", "words"), PAST_THE_GATE)
-    def test_tools(self, world: World, tool: Any, words: str) -> None:
+    def test_tool_that_bypasses_gate_is_refused(self, world: World, tool: Any, words: str) -> None:
         plain = pay_of(world)
         agent = Agent("Teller", tools=[plain, tool])
         with pytest.raises(sayso.InvalidCall, match=words):
@@ -50,7 +50,7 @@ class TestRefused:
         assert world.ran == ["ana"]
 
     @pytest.mark.parametrize(("tool", "words"), PAST_THE_GATE)
-    async def test_a_tool_of_another_kind_that_came_later(
+    async def test_bypassing_tool_added_later_is_refused(
         self, world: World, tool: Any, words: str
     ) -> None:
         world.one(ScriptedModel([[say("Done.")]]))
@@ -60,7 +60,7 @@ class TestRefused:
             await guarded.run("go", thread="t-1")
 
     @pytest.mark.parametrize("asks", [True, False])
-    async def test_an_agent_that_came_later(self, world: World, asks: bool) -> None:
+    async def test_handoff_added_later_is_refused(self, world: World, asks: bool) -> None:
         """The SDK's own question about its call would be answered by nobody."""
         pay = replace(pay_of(world), needs_approval=asks)
         clerk = Agent("Clerk", tools=[pay])
@@ -72,7 +72,7 @@ class TestRefused:
             await guarded.run("go", thread="t-1")
         assert world.ran == []
 
-    def test_twice(self, world: World) -> None:
+    def test_agent_cannot_be_guarded_twice(self, world: World) -> None:
         """The agent that was passed in is still the user's own; its guarded copy is not."""
         agent = Agent("Teller")
         guarded = guard(agent, world.gate())
@@ -80,16 +80,16 @@ class TestRefused:
         with pytest.raises(sayso.InvalidCall, match="guarded already"):
             guard(guarded.agent, world.gate())
 
-    def test_two_of_one_name(self, world: World) -> None:
+    def test_two_agents_with_one_name_are_refused(self, world: World) -> None:
         with pytest.raises(sayso.InvalidCall, match="two agents"):
             guard(Agent("Teller", handoffs=[Agent("Teller")]), world.gate())
 
-    def test_a_session(self, world: World) -> None:
+    def test_session_option_is_refused(self, world: World) -> None:
         with pytest.raises(TypeError, match="unknown option session"):
             guard(Agent("Teller"), world.gate(), session=object())  # type: ignore[call-arg]
 
 
-def test_without_the_sdk_the_install_line_is_said() -> None:
+def test_missing_sdk_names_the_extra() -> None:
     code = "import sys; sys.modules['agents'] = None; import sayso.adapters.openai_agents"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False

@@ -27,7 +27,7 @@ def paying(world: World, *replies: Any) -> None:
     world.one(model, function_tool(pay, needs_approval=True))
 
 
-async def test_what_a_person_is_shown(world: World) -> None:
+async def test_interruption_has_sdk_attributes(world: World) -> None:
     paying(world, [call("pay", to="ana")])
     result = await world.guarded().run("go")
     (item,) = result.interruptions
@@ -42,7 +42,7 @@ async def test_what_a_person_is_shown(world: World) -> None:
     assert json.dumps([item.tool, item.agent]) == '["pay", "teller"]'
 
 
-async def test_the_flow_of_the_seed(world: World) -> None:
+async def test_interruptions_resume_through_state(world: World) -> None:
     paying(world, [call("pay", "c1", to="ana"), call("pay", "c2", to="bob")])
     agent = world.guarded()
     result: Any = await agent.run("go")
@@ -60,7 +60,7 @@ async def test_the_flow_of_the_seed(world: World) -> None:
 
 
 @pytest.mark.parametrize("way", ["run", "run_sync", "run_streamed"])
-def test_the_flow_of_the_sdk(world: World, way: str) -> None:
+def test_runner_accepts_guarded_agent(world: World, way: str) -> None:
     import asyncio
 
     paying(world, [call("pay", to="ana")])
@@ -131,7 +131,7 @@ async def test_always_reject_is_refused(world: World) -> None:
     assert result.state.staged == []
 
 
-async def test_what_the_runner_does_not_take(world: World) -> None:
+async def test_runner_refuses_options_of_guard(world: World) -> None:
     guarded = world.guarded()
     with pytest.raises(sayso.InvalidCall, match=r"pass max_turns to guard\(\.\.\.\)"):
         await Runner.run(guarded, "go", max_turns=3)

@@ -23,7 +23,7 @@ async def decided(world: World) -> list[tuple[str, str, str]]:
 
 
 class TestStreaming:
-    async def test_pause_and_resume(self, world: World) -> None:
+    async def test_paused_stream_resumes(self, world: World) -> None:
         model = ScriptedModel([[call("pay", to="ana")], [say("done")]])
         world.one(model, asking_pay_of(world))
         stream = world.guarded().stream("go", thread="t-1")
@@ -39,7 +39,7 @@ class TestStreaming:
         assert (stream.result.output, world.ran) == ("done", ["ana"])
         assert len(model.calls) == 2
 
-    async def test_a_question_stops_a_stream(self, world: World) -> None:
+    async def test_question_pauses_the_stream(self, world: World) -> None:
         model = ScriptedModel([[call("ask_user_question", question="Who?")], [say("done")]])
         world.one(model, ask_user)
         stream = world.guarded().stream("go", thread="t-1")
@@ -52,7 +52,7 @@ class TestStreaming:
         assert (stream.result.output, outputs(model)) == ("done", {"call_1": "me"})
         assert len(model.calls) == 2
 
-    async def test_begun_as_a_stream_and_ended_without(self, world: World) -> None:
+    async def test_streamed_run_resumes_without_stream(self, world: World) -> None:
         model = ScriptedModel([[call("pay", to="ana")], [say("done")]])
         world.one(model, asking_pay_of(world))
         async for _ in world.guarded().stream("go", thread="t-1"):
@@ -60,7 +60,7 @@ class TestStreaming:
         await world.approve()
         assert (await resume(world.guarded(), "t-1")).output == "done"
 
-    async def test_a_call_with_the_id_of_an_earlier_one(self, world: World) -> None:
+    async def test_repeated_call_id_is_numbered(self, world: World) -> None:
         again = [[call("pay", to="ana")], [say("done")]]
         world.one(ScriptedModel([*again, *again]), asking_pay_of(world))
         await world.run()
@@ -76,7 +76,7 @@ class TestStreaming:
 
 
 class TestByHand:
-    async def test_approve_in_another_process(self, world: World) -> None:
+    async def test_state_is_approved_in_another_process(self, world: World) -> None:
         model = ScriptedModel([[call("pay", to="ana")], [say("done")], [say("again")]])
         world.one(model, asking_pay_of(world))
         async with world.guarded().thread("t-1", requester="rita") as agent:
@@ -103,7 +103,7 @@ class TestByHand:
         state.approve(state.get_interruptions()[0])
         return state
 
-    async def test_a_call_with_the_id_of_an_earlier_one(self, world: World) -> None:
+    async def test_repeated_call_id_is_numbered(self, world: World) -> None:
         model = ScriptedModel(2 * [[call("pay", to="ana")], [say("done")]])
         world.one(model, asking_pay_of(world))
         guarded, said = world.guarded(), []
@@ -130,7 +130,7 @@ class TestByHand:
 
     @pytest.mark.parametrize("stream", [False, True])
     @pytest.mark.parametrize("inside", [False, True])
-    async def test_a_no_counts_as_soon_as_the_run_goes_on(
+    async def test_rejection_in_state_applies_at_once(
         self, world: World, stream: bool, inside: bool
     ) -> None:
         calls = [call("pay", "c/1", to="ana"), call("pay", "c/2", to="bob")]
@@ -200,13 +200,13 @@ class TestByHand:
         assert (await world.the_request()).args["to"] == "eve"
         assert await decided(world) == [("approve", "ana", "openai-agents")]
 
-    async def test_always_where_two_people_decide(self, world: World) -> None:
+    async def test_always_needs_the_second_reviewer(self, world: World) -> None:
         world.policy = sayso.Policy([Rule("pay", quorum=2)])
         with pytest.raises(UserError, match="with a token"):
             await self.always(world, [call("pay", "c1", to="ana")])
         assert (world.ran, await world.inbox.grants()) == ([], [])
 
-    async def test_a_revoked_always(self, world: World) -> None:
+    async def test_revoked_grant_asks_again(self, world: World) -> None:
         async def take_back(to: str) -> str:
             """Pay somebody."""
             world.ran.append(to)
@@ -225,7 +225,7 @@ class TestByHand:
                 await Runner.run(agent, state)
         assert (world.ran, (await world.the_request()).args["to"]) == (["ana"], "bob")
 
-    async def test_always_for_a_hosted_tool_shows_no_later_call(self, world: World) -> None:
+    async def test_always_does_not_cover_hosted_tool(self, world: World) -> None:
         wanted = [
             McpApprovalRequest(
                 id=id, type="mcp_approval_request", name="wipe", server_label="git", arguments="{}"
@@ -244,7 +244,7 @@ class TestByHand:
         assert await decided(world) == [("approve", "ana", "openai-agents")]
         assert len(model.calls) == 2  # the provider was not told to make the second call
 
-    async def test_what_was_decided_in_the_inbox_counts(self, world: World) -> None:
+    async def test_inbox_decision_overrides_state(self, world: World) -> None:
         model = ScriptedModel([[call("pay", to="ana")], [say("done")]])
         world.one(model, asking_pay_of(world))
         async with world.guarded().thread("t-1") as agent:
@@ -257,7 +257,7 @@ class TestByHand:
         assert world.ran == ["bob"]
         assert await decided(world) == [("edit", "bea", "python")]
 
-    async def test_a_state_cannot_say_yes_for_somebody_else(self, world: World) -> None:
+    async def test_state_cannot_approve_for_other_reviewers(self, world: World) -> None:
         world.policy = sayso.Policy([Rule("pay", reviewers=["bea"])])
         world.one(ScriptedModel([[call("pay", to="ana")]]), asking_pay_of(world))
         async with world.guarded().thread("t-1", by="ana") as agent:
@@ -286,14 +286,14 @@ class TestByHand:
         assert (len(result.interruptions), world.ran) == (1, [])
         assert (await world.the_request()).tool == "pay"
 
-    async def test_without_a_thread_nothing_runs(self, world: World) -> None:
+    async def test_nothing_runs_without_a_thread(self, world: World) -> None:
         model = ScriptedModel([[call("pay", to="ana")]])
         world.one(model, asking_pay_of(world))
         with pytest.raises(sayso.InvalidCall, match="has no thread"):
             await Runner.run(world.guarded().agent, "go")
         assert (world.ran, len(model.calls)) == ([], 0)
 
-    async def test_hosted_tools(self, world: World) -> None:
+    async def test_hosted_tool_is_approved_by_state(self, world: World) -> None:
         wanted = McpApprovalRequest(
             id="r1", type="mcp_approval_request", name="wipe", server_label="git", arguments="{}"
         )
@@ -308,7 +308,7 @@ class TestByHand:
             assert (await Runner.run(agent, state)).final_output == "done"
         assert await decided(world) == [("approve", "ana", "openai-agents")]
 
-    async def test_a_no_to_one_of_two_hosted_calls(self, world: World) -> None:
+    async def test_one_hosted_call_is_rejected(self, world: World) -> None:
         wanted = [
             McpApprovalRequest(
                 id=id, type="mcp_approval_request", name="wipe", server_label="git", arguments="{}"
@@ -325,7 +325,7 @@ class TestByHand:
         assert await decided(world) == [("reject", "ana", "openai-agents")]
         assert len(await world.pending()) == 1
 
-    async def test_agents_as_tools(self, world: World) -> None:
+    async def test_agent_as_tool_is_approved_by_state(self, world: World) -> None:
         inner = ScriptedModel([[call("pay", to="ana")], [say("paid")]])
         outer = ScriptedModel([[call("clerk", "o1", input="x")], [say("done")]])
 
@@ -341,7 +341,7 @@ class TestByHand:
             assert (await Runner.run(agent, state)).final_output == "done"
         assert world.ran == ["ana"]
 
-    async def test_an_error_inside_an_inner_agent_is_told_once(self, world: World) -> None:
+    async def test_refused_inner_approval_leaves_run_usable(self, world: World) -> None:
         world.policy = sayso.Policy([Rule("pay", reviewers=["bea"])])
         inner = ScriptedModel([[call("pay", to="ana")], [say("paid")]])
         outer = ScriptedModel([[call("clerk", "o1", input="x")], [say("done")]])
@@ -362,7 +362,7 @@ class TestByHand:
             result = await Runner.run(agent, await self.approved(agent, text))
         assert (result.final_output, world.ran) == ("done", ["ana"])
 
-    async def test_a_worker_leaves_it_alone(self, world: World) -> None:
+    async def test_resume_leaves_manual_run_paused(self, world: World) -> None:
         world.one(ScriptedModel([[call("pay", to="ana")]]), asking_pay_of(world))
         async with world.guarded().thread("t-1") as agent:
             await Runner.run(agent, "go")

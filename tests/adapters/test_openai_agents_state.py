@@ -57,7 +57,7 @@ class Counted(RunHooks[Any]):
         self.seen.append(tool.name)
 
 
-async def test_a_pause_is_the_run_state_of_the_sdk(world: World) -> None:
+async def test_pause_is_stored_as_run_state(world: World) -> None:
     model = ScriptedModel([[call("look", "c1", what="sky")], [call("pay", "c2", to="ana")]])
     world.one(model, *tools(world))
     hooks = Counted()
@@ -70,7 +70,7 @@ async def test_a_pause_is_the_run_state_of_the_sdk(world: World) -> None:
     assert hooks.seen == ["model", "look", "model"]
 
 
-async def test_what_was_done_before_the_pause_is_not_gone_through_again(world: World) -> None:
+async def test_resume_repeats_no_earlier_step(world: World) -> None:
     model = ScriptedModel(
         [[call("look", "c1", what="sky")], [call("pay", "c2", to="ana")], [say("done")]]
     )
@@ -83,7 +83,7 @@ async def test_what_was_done_before_the_pause_is_not_gone_through_again(world: W
     assert hooks.seen == ["pay", "model"]
 
 
-async def test_a_state_that_the_sdk_cannot_read_is_not_needed(world: World) -> None:
+async def test_unreadable_state_is_rebuilt(world: World) -> None:
     model = ScriptedModel(
         [[call("look", "c1", what="sky")], [call("pay", "c2", to="ana")], [say("done")]]
     )
@@ -98,7 +98,7 @@ async def test_a_state_that_the_sdk_cannot_read_is_not_needed(world: World) -> N
     assert len(model.calls) == 3
 
 
-async def test_a_state_with_a_forged_approval_is_refused(world: World) -> None:
+async def test_state_with_forged_approval_is_refused(world: World) -> None:
     world.one(ScriptedModel([[call("pay", to="ana")]]), *tools(world))
     await world.run()
     state = (await snapshot(world))["state"]
@@ -112,7 +112,7 @@ async def test_a_state_with_a_forged_approval_is_refused(world: World) -> None:
     assert world.ran == []
 
 
-async def test_a_genuine_state_with_an_approval_runs_nothing_by_itself(world: World) -> None:
+async def test_approval_in_state_runs_nothing(world: World) -> None:
     """Even a state that was written with the row key is no decision: only the call's row counts."""
     world.one(ScriptedModel([[call("pay", to="ana")]]), *tools(world))
     await world.run()
@@ -126,7 +126,7 @@ async def test_a_genuine_state_with_an_approval_runs_nothing_by_itself(world: Wo
     assert (result.status, len(result.interruptions), world.ran) == ("paused", 1, [])
 
 
-async def test_a_changed_reply_is_refused(world: World) -> None:
+async def test_changed_reply_is_refused(world: World) -> None:
     world.one(ScriptedModel([[call("pay", to="ana")], [say("done")]]), *tools(world))
     await world.run()
     await world.approve()
@@ -136,7 +136,7 @@ async def test_a_changed_reply_is_refused(world: World) -> None:
     assert world.ran == []
 
 
-async def test_a_reply_of_another_thread_is_refused(world: World) -> None:
+async def test_reply_of_another_thread_is_refused(world: World) -> None:
     world.one(ScriptedModel([[call("pay", to="ana")], [call("pay", to="eve")]]), *tools(world))
     await world.run(thread="t-1")
     await world.run(thread="t-2")
@@ -148,7 +148,7 @@ async def test_a_reply_of_another_thread_is_refused(world: World) -> None:
     assert world.ran == []
 
 
-async def test_a_process_dies_between_reply_and_pause(world: World) -> None:
+async def test_death_between_reply_and_pause_repeats_nothing(world: World) -> None:
     """The reply is there, and so is what ran of it: neither is asked for again."""
     dies = [True]
 
@@ -172,7 +172,7 @@ async def test_a_process_dies_between_reply_and_pause(world: World) -> None:
     assert len(model.calls) == 2
 
 
-async def test_a_second_run_knows_what_was_said(world: World) -> None:
+async def test_second_run_knows_the_first(world: World) -> None:
     model = ScriptedModel([[call("pay", to="ana")], [say("first")], [say("second")]])
     world.one(model, *tools(world))
     await world.run("pay ana")
@@ -185,7 +185,7 @@ async def test_a_second_run_knows_what_was_said(world: World) -> None:
     assert (await world.resume()).output == "second"
 
 
-async def test_new_words_over_a_pause(world: World) -> None:
+async def test_new_input_supersedes_the_pause(world: World) -> None:
     model = ScriptedModel([[call("pay", to="ana")], [say("fine")], [say("bye")]])
     world.one(model, *tools(world))
     await world.run("pay ana")
@@ -199,7 +199,7 @@ async def test_new_words_over_a_pause(world: World) -> None:
     assert "something new" in outputs(model)["call_1"]
 
 
-async def test_words_after_a_run_that_was_called_off_know_of_its_calls(world: World) -> None:
+async def test_next_run_shows_cancelled_call(world: World) -> None:
     model = ScriptedModel([[call("pay", to="ana")], [say("fine")], [say("bye")]])
     world.one(model, *tools(world))
     await world.run("pay ana")
@@ -209,7 +209,7 @@ async def test_words_after_a_run_that_was_called_off_know_of_its_calls(world: Wo
         assert "cancelled before it ran" in outputs(model)["call_1"]
 
 
-async def test_a_process_dies_after_the_last_words(world: World, tmp_path: Path) -> None:
+async def test_death_after_answer_keeps_the_answer(world: World, tmp_path: Path) -> None:
     """The answer is written before the run ends: whoever comes back gives it."""
     model = ScriptedModel([[say("done")]])
     world.one(model)
@@ -220,7 +220,7 @@ async def test_a_process_dies_after_the_last_words(world: World, tmp_path: Path)
 
 
 @pytest.mark.parametrize("count", [10, 40])
-async def test_many_that_wait_cost_each_the_same(
+async def test_cost_per_pending_call_is_constant(
     world: World, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """The SDK's own ``approve`` copies all that wait for each of them."""
@@ -244,7 +244,7 @@ async def test_many_that_wait_cost_each_the_same(
     assert commits <= count + 4  # one event for each request, and no more commits than turns
 
 
-async def test_a_worker_takes_it_further(world: World) -> None:
+async def test_worker_resumes_guarded_agent(world: World) -> None:
     model = ScriptedModel([[call("pay", to="ana")], [say("done")]])
     world.one(model, *tools(world))
     await world.run()
@@ -263,7 +263,7 @@ async def test_a_worker_takes_it_further(world: World) -> None:
     assert (steps, world.ran) == ([("teller", each) for each in told], ["pay ana"])
 
 
-async def test_agents_of_two_gates_do_not_mix(world: World) -> None:
+async def test_two_threads_keep_their_replies(world: World) -> None:
     """Two threads of one store at once: each keeps its own."""
     model = ScriptedModel(
         [[call("pay", to="ana")], [call("pay", to="bob")], [say("a")], [say("b")]]
@@ -282,7 +282,7 @@ async def _make_due(world: World) -> None:
     _change(world, "UPDATE run SET ready_at = 1")
 
 
-async def test_an_agent_that_a_tool_runs_is_not_taken_for_the_one_around_it(world: World) -> None:
+async def test_inner_and_outer_replies_stay_separate(world: World) -> None:
     inner = ScriptedModel([[call("look", what="sky")], [say("blue")]])
     helper = Agent("Helper", model=inner, tools=tools(world))
 

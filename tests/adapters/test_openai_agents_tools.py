@@ -28,7 +28,7 @@ class TestAgentsAsTools:
         inner = Agent("Clerk", model=model, tools=[asking_pay_of(world)])
         return inner.as_tool("clerk", "Does the paying.", **options)
 
-    async def test_what_an_inner_agent_asks_is_decided_like_all_else(self, world: World) -> None:
+    async def test_inner_agent_call_is_decided_in_inbox(self, world: World) -> None:
         inner = ScriptedModel([[call("pay", to="ana")], [say("ana has it")]])
         outer = ScriptedModel([[call("clerk", input="pay ana")], [say("done")]])
         world.build = lambda: Agent("Boss", model=outer, tools=[self.clerk(world, inner)])
@@ -43,7 +43,7 @@ class TestAgentsAsTools:
         assert outputs(outer)["call_1"] == "ana has it"
         assert (len(inner.calls), len(outer.calls)) == (2, 2)
 
-    async def test_the_tool_and_what_it_does_are_two_questions(self, world: World) -> None:
+    async def test_agent_tool_and_its_call_both_ask(self, world: World) -> None:
         inner = ScriptedModel([[call("pay", to="ana")], [say("ana has it")]])
         outer = ScriptedModel([[call("clerk", input="pay ana")], [say("done")]])
         world.build = lambda: Agent(
@@ -59,7 +59,7 @@ class TestAgentsAsTools:
         assert (await world.resume()).output == "done"
         assert world.ran == ["ana"]
 
-    async def test_side_by_side_with_the_same_ids(self, world: World) -> None:
+    async def test_parallel_agents_may_share_call_ids(self, world: World) -> None:
         """Two inner runs and the outer one use the same id of a call: three calls all the same."""
         first = ScriptedModel([[call("pay", "c1", to="ana")], [say("one")]])
         second = ScriptedModel([[call("pay", "c1", to="bob")], [say("two")]])
@@ -100,7 +100,7 @@ class TestAgentsAsTools:
         assert "not her" in told["c1"]
         assert [len(model.calls) for model in (first, second, outer)] == [2, 2, 2]
 
-    async def test_three_deep(self, world: World) -> None:
+    async def test_agent_three_levels_deep_asks(self, world: World) -> None:
         deepest = ScriptedModel([[call("pay", to="ana")], [say("paid")]])
         middle = ScriptedModel([[call("clerk", "m1", input="x")], [say("told")]])
         outer = ScriptedModel([[call("desk", "o1", input="x")], [say("done")]])
@@ -116,7 +116,7 @@ class TestAgentsAsTools:
         assert world.ran == ["ana"]
         assert [len(model.calls) for model in (deepest, middle, outer)] == [2, 2, 2]
 
-    async def test_a_process_dies_inside_an_inner_agent(self, world: World) -> None:
+    async def test_death_inside_inner_agent_leaves_doubt(self, world: World) -> None:
         """Only the call that had begun is in doubt: an agent has no effect of its own."""
 
         async def fragile() -> str:
@@ -142,7 +142,7 @@ class TestAgentsAsTools:
         assert (world.ran, outputs(inner)["i1"]) == (["fragile"], "it broke")
         assert (len(inner.calls), len(outer.calls)) == (2, 2)
 
-    async def test_an_inner_call_that_cannot_be_read(self, world: World) -> None:
+    async def test_unreadable_inner_call_goes_to_model(self, world: World) -> None:
         broken = function_call("pay", "{", call_id="i1")
         inner = ScriptedModel([[broken], [say("sorry")]])
         outer = ScriptedModel([[call("clerk", "o1", input="x")], [say("done")]])
@@ -151,7 +151,7 @@ class TestAgentsAsTools:
         assert "cannot be read" in outputs(inner)["i1"]
         assert outputs(outer)["o1"] == "sorry"
 
-    async def test_an_error_of_the_gate_is_not_told_to_a_model(self, world: World) -> None:
+    async def test_tampered_inner_call_ends_the_run(self, world: World) -> None:
         """The SDK makes words of whatever an inner agent raises; a changed row is no such thing."""
         inner = ScriptedModel([[call("pay", "i1", to="ana")], [say("paid")]])
         outer = ScriptedModel([[call("clerk", "o1", input="x")], [say("done")]])
@@ -167,7 +167,7 @@ class TestAgentsAsTools:
                 await world.resume()
         assert (world.ran, len(inner.calls), len(outer.calls)) == ([], 1, 1)
 
-    async def test_a_question_inside_an_inner_agent(self, world: World) -> None:
+    async def test_inner_agent_question_is_answered(self, world: World) -> None:
         inner = ScriptedModel([[call("ask_user_question", "i1", question="Who?")], [say("me")]])
         outer = ScriptedModel([[call("clerk", "o1", input="x")], [say("done")]])
 
@@ -185,7 +185,7 @@ class TestAgentsAsTools:
 
 class TestHandoffs:
     @pytest.mark.parametrize("wrapped", [False, True])
-    async def test_the_agent_that_took_over_goes_on(self, world: World, wrapped: bool) -> None:
+    async def test_handoff_target_resumes(self, world: World, wrapped: bool) -> None:
         desk = ScriptedModel([[call("transfer_to_clerk")]])
         clerk = ScriptedModel([[call("pay", "c2", to="ana")], [say("done")]])
 
@@ -200,7 +200,7 @@ class TestHandoffs:
         assert world.ran == ["ana"]
         assert (len(desk.calls), len(clerk.calls)) == (1, 2)
 
-    async def test_a_gated_call_beside_a_handoff(self, world: World) -> None:
+    async def test_gated_call_with_handoff_pauses(self, world: World) -> None:
         desk = ScriptedModel([[call("pay", "c1", to="ana"), call("transfer_to_clerk", "c2")]])
         clerk = ScriptedModel([[say("done")]])
 
@@ -259,7 +259,7 @@ class TestLocalMCP:
     @pytest.mark.parametrize(
         "rule", [{"always": {"tool_names": ["remove"]}}, {"remove": "always", "read": "never"}]
     )
-    async def test_require_approval(self, world: World, rule: Any) -> None:
+    async def test_require_approval_of_server_asks(self, world: World, rule: Any) -> None:
         model = ScriptedModel(
             [[call("remove", "c1", path="a"), call("read", "c2", path="b")], [say("done")]]
         )
@@ -272,7 +272,7 @@ class TestLocalMCP:
         assert world.ran[1:] == [("remove", {"path": "c"})]
         assert "remove: ok" in str(outputs(model)["c1"])
 
-    async def test_a_policy_with_arguments(self, world: World) -> None:
+    async def test_policy_sees_arguments_of_mcp_call(self, world: World) -> None:
         """What the SDK's rule for such servers cannot see: the arguments of the call."""
         model = ScriptedModel(
             [[call("remove", "c1", path="tmp"), call("remove", "c2", path="/")], [say("done")]]
@@ -302,7 +302,7 @@ class TestHostedMCP:
             if item.get("type") == "mcp_approval_response"
         }
 
-    async def test_one_yes_and_one_no_at_different_times(self, world: World) -> None:
+    async def test_hosted_calls_are_decided_separately(self, world: World) -> None:
         model = ScriptedModel([[wanted("r1"), wanted("r2")], [say("done")]])
         self.build(world, model)
         first, second = (await world.run()).interruptions
@@ -318,7 +318,7 @@ class TestHostedMCP:
         assert "keep it" in answers["r2"][1]
         assert len(model.calls) == 2
 
-    async def test_a_policy_answers_without_asking(self, world: World) -> None:
+    async def test_policy_answers_hosted_calls(self, world: World) -> None:
         rules = [Rule("git.read*", verdict="allow"), Rule("git.*", verdict="deny")]
         world.policy = sayso.Policy(rules)
         model = ScriptedModel([[wanted("r1", "read_repo"), wanted("r2")], [say("done")]])
@@ -326,14 +326,14 @@ class TestHostedMCP:
         assert (await world.run()).output == "done"
         assert [yes for yes, _ in self.answers(model).values()] == [True, False]
 
-    async def test_an_edit_is_not_possible_whatever_a_rule_says(self, world: World) -> None:
+    async def test_hosted_call_cannot_be_edited(self, world: World) -> None:
         world.policy = sayso.Policy([Rule("git.*", allowed=["approve", "edit"])])
         self.build(world, ScriptedModel([[wanted("r1")]]))
         (request,) = (await world.run()).interruptions
         with pytest.raises(sayso.InvalidDecision, match="not allowed"):
             await world.inbox.decide(request.id, request.edit({"repo": "y"}), by="ana")
 
-    async def test_inside_an_agent_that_is_a_tool(self, world: World) -> None:
+    async def test_hosted_call_in_agent_tool_asks(self, world: World) -> None:
         inner = ScriptedModel([[wanted("r1")], [say("gone")]])
         outer = ScriptedModel([[call("clerk", "o1", input="x")], [say("done")]])
         self.build(world, inner)
@@ -344,7 +344,7 @@ class TestHostedMCP:
         assert (await world.resume()).output == "done"
         assert (self.answers(inner), outputs(outer)) == ({"r1": (True, "")}, {"o1": "gone"})
 
-    async def test_arguments_that_cannot_be_read(self, world: World) -> None:
+    async def test_hosted_call_with_unreadable_arguments_is_rejected(self, world: World) -> None:
         model = ScriptedModel([[wanted("r1", arguments="{")], [say("done")]])
         self.build(world, model)
         assert (await world.run()).output == "done"

@@ -187,7 +187,7 @@ async def finished(make: World, output_type: Any, written: Any, gates: Gates, ra
 
 
 @pytest.mark.parametrize("make", ALL)
-async def test_a_model(make: World, gates: Gates) -> None:
+async def test_model_output_survives_a_resume(make: World, gates: Gates) -> None:
     ran = Ran()
     result = await finished(make, Order, WRITTEN, gates, ran)
     assert (result.status, type(result.output), result.output) == ("done", Order, ORDER)
@@ -206,7 +206,7 @@ async def test_a_model(make: World, gates: Gates) -> None:
     ],
     ids=["list", "dataclass", "int"],
 )
-async def test_other_types(
+async def test_other_output_types_survive_a_resume(
     make: World, output_type: Any, written: Any, wanted: Any, gates: Gates
 ) -> None:
     ran = Ran()
@@ -218,7 +218,7 @@ async def test_other_types(
 
 
 @pytest.mark.parametrize("make", ALL)
-async def test_a_process_that_dies_before_the_end_of_the_run(
+async def test_output_survives_a_dying_process(
     make: World, gates: Gates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = Ran()
@@ -235,7 +235,7 @@ async def test_a_process_that_dies_before_the_end_of_the_run(
 
 
 @pytest.mark.parametrize("make", ALL)
-async def test_a_type_that_has_changed_since(make: World, gates: Gates) -> None:
+async def test_changed_output_type_is_reported(make: World, gates: Gates) -> None:
     class Other(BaseModel):
         price: float
 
@@ -249,7 +249,7 @@ async def test_a_type_that_has_changed_since(make: World, gates: Gates) -> None:
     )
 
 
-async def test_a_number_that_json_cannot_hold(gates: Gates) -> None:
+async def test_infinite_number_survives_a_resume(gates: Gates) -> None:
     ran = Ran()
     for result in (
         await finished(pydantic_ai, Part, {"price": "inf"}, gates, ran),
@@ -261,7 +261,7 @@ async def test_a_number_that_json_cannot_hold(gates: Gates) -> None:
 # -- OpenAI Agents
 
 
-async def test_the_type_of_the_agent_that_took_over(gates: Gates) -> None:
+async def test_handoff_target_decides_output_type(gates: Gates) -> None:
     from agents import Agent
     from agents.testing import ScriptedModel, assistant_message, function_call
 
@@ -278,7 +278,7 @@ async def test_the_type_of_the_agent_that_took_over(gates: Gates) -> None:
     assert (await build().resume("t")).output == Refusal(item="pizza")
 
 
-async def test_a_tools_result_is_not_read_as_the_output_type(
+async def test_tool_result_is_not_parsed_as_output(
     gates: Gates,
 ) -> None:
     from agents import Agent, function_tool
@@ -303,7 +303,7 @@ async def test_a_tools_result_is_not_read_as_the_output_type(
 # -- pydantic-ai
 
 
-async def test_one_of_several_types_with_the_same_fields(
+async def test_union_output_keeps_its_member(
     gates: Gates,
 ) -> None:
     from pydantic_ai import Agent, ToolOutput
@@ -327,7 +327,7 @@ async def test_one_of_several_types_with_the_same_fields(
         assert (type(result.output), result.output) == (Refusal, Refusal(item="pizza"))
 
 
-async def test_an_output_function(gates: Gates) -> None:
+async def test_output_function_survives_a_resume(gates: Gates) -> None:
     from pydantic_ai import Agent
     from pydantic_ai.messages import ModelResponse, ToolCallPart
     from pydantic_ai.models.function import FunctionModel
@@ -351,7 +351,7 @@ async def test_an_output_function(gates: Gates) -> None:
 # -- Agent Framework
 
 
-async def test_the_attributes_of_a_response(gates: Gates) -> None:
+async def test_response_has_framework_attributes(gates: Gates) -> None:
     ran = Ran()
     waiting = await agent_framework(Order, WRITTEN, ran, gates()).run("cook", thread="t")
     (content,) = waiting.user_input_requests
@@ -363,7 +363,7 @@ async def test_the_attributes_of_a_response(gates: Gates) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_the_value_of_the_frameworks_own_flow(gates: Gates, stream: bool) -> None:
+async def test_native_response_has_typed_value(gates: Gates, stream: bool) -> None:
     from agent_framework import AgentSession, Message
 
     ran = Ran()
@@ -382,7 +382,7 @@ async def test_the_value_of_the_frameworks_own_flow(gates: Gates, stream: bool) 
     assert ran == ["pizza"]
 
 
-def test_a_run_brings_no_tools_of_its_own(gates: Gates) -> None:
+def test_tools_of_run_are_refused(gates: Gates) -> None:
     agent = agent_framework(None, WRITTEN, Ran(), gates()).as_agent(by="ana")
     for wrong in ({"tools": [print]}, {"options": {"tools": [print]}}):
         with pytest.raises(sayso.InvalidCall, match=r"pass tools to guard\(\.\.\.\)"):
@@ -392,7 +392,7 @@ def test_a_run_brings_no_tools_of_its_own(gates: Gates) -> None:
 # -- LangChain
 
 
-async def test_a_structured_response_and_a_graphs_values(gates: Gates, tmp_path: Path) -> None:
+async def test_structured_response_survives_a_resume(gates: Gates, tmp_path: Path) -> None:
     from langchain.agents import create_agent
     from langchain.agents.structured_output import ToolStrategy
     from langchain_core.tools import tool

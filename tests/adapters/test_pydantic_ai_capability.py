@@ -43,7 +43,7 @@ def pay_of(world: World) -> Any:
 ASK = Policy([Rule("pay")])
 
 
-async def test_a_run_ends_with_deferred_requests_and_goes_on_with_results(world: World) -> None:
+async def test_deferred_requests_resume_with_results(world: World) -> None:
     turns = [call("pay", "c1", to="ana"), call("pay", "c2", to="bob")], "Done."
     agent = native(world, *turns, policy=ASK, tools=[pay_of(world)])
     first = await agent.run("go", conversation_id="t")
@@ -70,7 +70,7 @@ async def test_a_run_ends_with_deferred_requests_and_goes_on_with_results(world:
     assert (twice.output, len(world.ran)) == ("Done.", 2)
 
 
-async def test_arguments_forged_in_the_history_or_the_results_do_not_run(world: World) -> None:
+async def test_forged_arguments_do_not_run(world: World) -> None:
     agent = native(world, [call("pay", to="ana")], "Done.", policy=ASK, tools=[pay_of(world)])
     first = await agent.run("go", conversation_id="t")
     await world.decide(lambda request: request.approve())
@@ -95,9 +95,7 @@ async def test_arguments_forged_in_the_history_or_the_results_do_not_run(world: 
     ],
     ids=["denied", "a result"],
 )
-async def test_what_is_answered_in_the_frameworks_way_need_not_be_decided(
-    world: World, answer: Any
-) -> None:
+async def test_native_answer_cancels_the_request(world: World, answer: Any) -> None:
     turns = [call("pay", to="ana")], "Done."
     agent = native(world, *turns, policy=ASK, tools=[pay_of(world)])
     first = await agent.run("go", conversation_id="t")
@@ -108,7 +106,7 @@ async def test_what_is_answered_in_the_frameworks_way_need_not_be_decided(
     assert (await world.inbox.pending()).items == ()
 
 
-async def test_the_bare_framework_runs_what_was_forged_and_runs_it_twice(world: World) -> None:
+async def test_bare_framework_runs_forged_call_twice(world: World) -> None:
     pay = Tool(pay_of(world), requires_approval=True)
     agent = world.agent([call("pay", to="ana")], "Done.", tools=[pay], output_type=OUTPUT)
     first = await agent.run("go")
@@ -118,7 +116,7 @@ async def test_the_bare_framework_runs_what_was_forged_and_runs_it_twice(world: 
     assert world.ran == [("eve", 1), ("eve", 1)]
 
 
-async def test_partial_results_are_refused_by_the_bare_framework(world: World) -> None:
+async def test_bare_framework_refuses_partial_results(world: World) -> None:
     pay = Tool(pay_of(world), requires_approval=True)
     calls = [call("pay", "c1", to="ana"), call("pay", "c2", to="bob")]
     agent = world.agent(calls, "Done.", tools=[pay], output_type=OUTPUT)
@@ -133,7 +131,7 @@ async def test_partial_results_are_refused_by_the_bare_framework(world: World) -
 # -- who says that people are needed, where no policy does
 
 
-async def test_tools_that_require_approval(world: World) -> None:
+async def test_tool_requiring_approval_asks(world: World) -> None:
     def look() -> str:
         return "seen"
 
@@ -146,7 +144,7 @@ async def test_tools_that_require_approval(world: World) -> None:
     assert world.ran == [("ana", 1)]
 
 
-async def test_a_rule_beats_what_the_tool_requires(world: World) -> None:
+async def test_rule_overrides_requires_approval(world: World) -> None:
     def needs(ctx: RunContext[Any], tool: ToolDefinition, args: dict[str, Any]) -> bool:
         return True
 
@@ -160,7 +158,7 @@ async def test_a_rule_beats_what_the_tool_requires(world: World) -> None:
     assert world.ran == [("ana", 1)] * 2
 
 
-async def test_a_toolset_that_asks_for_large_sums(world: World) -> None:
+async def test_toolset_condition_selects_calls(world: World) -> None:
     def large(ctx: RunContext[Any], tool: ToolDefinition, args: dict[str, Any]) -> bool:
         return bool(args["amount"] > 100)
 
@@ -174,7 +172,7 @@ async def test_a_toolset_that_asks_for_large_sums(world: World) -> None:
     assert world.ran == [("ana", 5), ("bob", 500)]
 
 
-async def test_a_tool_that_asks_in_its_body(world: World) -> None:
+async def test_approval_required_in_body_asks(world: World) -> None:
     def pay(ctx: RunContext[Any], to: str) -> str:
         if not ctx.tool_call_approved:
             raise ApprovalRequired(metadata={"why": "new recipient"})
@@ -193,7 +191,7 @@ async def test_a_tool_that_asks_in_its_body(world: World) -> None:
     assert (last.output, world.ran) == ("Done.", ["bob"])
 
 
-async def test_a_tool_whose_result_comes_from_elsewhere(world: World) -> None:
+async def test_deferred_call_takes_a_response(world: World) -> None:
     def pay(to: str) -> str:
         world.ran.append(to)
         raise CallDeferred
@@ -207,7 +205,7 @@ async def test_a_tool_whose_result_comes_from_elsewhere(world: World) -> None:
 
 
 @pytest.mark.parametrize("verdict", ["ask", "allow"])
-async def test_external_tools_have_no_body_to_approve(world: World, verdict: str) -> None:
+async def test_external_tool_takes_a_response(world: World, verdict: str) -> None:
     schema = {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
     external = ExternalToolset([ToolDefinition(name="pay", parameters_json_schema=schema)])
     rules = Policy([Rule("pay", verdict=verdict)])
@@ -233,7 +231,7 @@ class Rewrites(AbstractCapability[Any]):
         return {**args, "to": args["to"] + "@example.com"}
 
 
-async def test_people_see_what_other_capabilities_made_of_the_call(world: World) -> None:
+async def test_people_see_arguments_changed_by_capabilities(world: World) -> None:
     turns = [call("pay", to="ana")], "Done."
     around = [Rewrites()]
     agent = native(world, *turns, policy=ASK, tools=[pay_of(world)], capabilities=around)
@@ -245,7 +243,7 @@ async def test_people_see_what_other_capabilities_made_of_the_call(world: World)
     assert world.ran == [("ana@example.com", 1)]
 
 
-async def test_two_gates_around_one_call_ask_once(world: World) -> None:
+async def test_guard_around_capability_asks_once(world: World) -> None:
     agent = native(world, [call("pay", to="ana")], "Done.", policy=ASK, tools=[pay_of(world)])
     await guard(agent, world.gate, ASK).run("go", thread="t")
     await world.decide(lambda request: request.edit({"to": "bob"}))
@@ -253,7 +251,7 @@ async def test_two_gates_around_one_call_ask_once(world: World) -> None:
     assert world.ran == [("bob", 1)]
 
 
-async def test_an_agent_inside_a_tool_is_asked_about_though_it_repeats_an_id(world: World) -> None:
+async def test_inner_agent_with_repeated_id_asks(world: World) -> None:
     inner = native(world, [call("pay", to="ana")], "Done.", policy=ASK, tools=[pay_of(world)])
 
     async def delegate(task: str) -> str:
@@ -273,14 +271,14 @@ class Brings(AbstractCapability[Any]):
         return FunctionToolset([pay_of(self.world)])
 
 
-async def test_tools_that_another_capability_brings(world: World) -> None:
+async def test_tools_of_other_capability_ask(world: World) -> None:
     turns = [call("pay", to="ana")], "Done."
     agent = native(world, *turns, policy=ASK, capabilities=[Brings(world)])
     assert isinstance((await agent.run("go")).output, DeferredToolRequests)
     assert world.ran == []
 
 
-async def test_one_parameter_that_is_a_model(world: World) -> None:
+async def test_single_model_parameter_is_flattened(world: World) -> None:
     from pydantic import BaseModel
 
     class Payment(BaseModel):
@@ -300,7 +298,7 @@ async def test_one_parameter_that_is_a_model(world: World) -> None:
     assert world.ran == [Payment(to="ana", amount=2)]
 
 
-async def test_a_run_that_streams_is_gated_as_well(world: World) -> None:
+async def test_streamed_run_is_gated(world: World) -> None:
     from pydantic_ai.models.test import TestModel
 
     agent: Agent[None, Any] = Agent(
@@ -328,9 +326,7 @@ class Calm(AbstractCapability[Any]):
 
 @pytest.mark.parametrize("within", [False, True])
 @pytest.mark.parametrize("yes", [False, True])
-async def test_a_pause_is_no_error_to_other_capabilities(
-    world: World, within: bool, yes: bool
-) -> None:
+async def test_error_capability_does_not_catch_pause(world: World, within: bool, yes: bool) -> None:
     turns = [call("pay", to="ana")], "Done."
     clerk = world.agent(*turns, tools=[pay_of(world)], capabilities=[Calm()])
     guarded = guard(clerk, world.gate, ASK)

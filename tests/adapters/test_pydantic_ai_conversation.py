@@ -23,7 +23,7 @@ from sayso.errors import Conflict
 POLICY = Policy([Rule("pay")])
 
 
-async def test_new_words_over_what_waits(world: World) -> None:
+async def test_new_input_supersedes_pending_call(world: World) -> None:
     turns = [call("pay", to="ana"), call("look", "c2")], "Never mind.", "Still here."
     agent = world.agent(*turns, tools=[pay_of(world), looking], instructions="Be kind.")
     await guard(agent, world.gate).run("pay ana", thread="t")
@@ -49,7 +49,7 @@ def looking() -> str:
 looking.__name__ = "look"
 
 
-async def test_the_conversation_can_be_read_in_the_store(world: World) -> None:
+async def test_store_shows_the_conversation(world: World) -> None:
     calls = [call("pay", "c1", to="ana"), call("pay", "c2", to="bob")]
     guarded = guard(world.agent(calls, "Done.", tools=[pay_of(world)]), world.gate)
     result = await guarded.run("go", thread="t")
@@ -63,7 +63,7 @@ async def test_the_conversation_can_be_read_in_the_store(world: World) -> None:
     assert [made["name"] for made in rows[1]["calls"]] == ["pay", "pay"]
 
 
-async def test_words_after_a_run_that_was_called_off_know_what_ran(world: World) -> None:
+async def test_next_run_shows_cancelled_call(world: World) -> None:
     turns = [call("pay", to="ana"), call("look", "c2")], "I see."
     agent = world.agent(*turns, tools=[pay_of(world), looking])
     await guard(agent, world.gate).run("pay ana", thread="t")
@@ -73,7 +73,7 @@ async def test_words_after_a_run_that_was_called_off_know_what_ran(world: World)
     assert world.returns["c2"].content == "seen"
 
 
-async def test_new_words_over_a_call_in_doubt(world: World) -> None:
+async def test_new_input_keeps_the_doubt_open(world: World) -> None:
     async def pay(to: str) -> str:
         world.ran.append(to)
         await asyncio.sleep(60)
@@ -90,7 +90,7 @@ async def test_new_words_over_a_call_in_doubt(world: World) -> None:
     assert (await world.waits()).kind == "in_doubt"  # people are asked all the same
 
 
-async def test_a_model_that_was_away_is_asked_with_the_same_words(world: World) -> None:
+async def test_failed_model_gets_same_input_again(world: World) -> None:
     words = ["What is this?", BinaryContent(b"\x89PNG", media_type="image/png")]
     with pytest.raises(IndexError):
         await guard(world.agent(), world.gate).run(words, thread="t")
@@ -113,7 +113,7 @@ class Forgets(AbstractCapability[Any]):
         return request_context
 
 
-async def test_a_history_that_was_cut_stays_cut(world: World) -> None:
+async def test_trimmed_history_stays_trimmed(world: World) -> None:
     calls = [call("look", "c1")], [call("look", "c2")]
     agent = world.agent(*calls, "Done.", tools=[looking], capabilities=[Forgets()])
     assert (await guard(agent, world.gate).run("one", thread="t")).status == "done"
@@ -123,7 +123,7 @@ async def test_a_history_that_was_cut_stays_cut(world: World) -> None:
     assert world.prompts == ["one", "two"]
 
 
-async def test_a_call_id_is_known_also_where_its_reply_was_cut_off(world: World) -> None:
+async def test_repeated_id_after_trimmed_reply_asks(world: World) -> None:
     def last_words(messages: list[Any]) -> list[Any]:
         said = [n for n, m in enumerate(messages) if isinstance(m.parts[0], UserPromptPart)]
         return messages[said[-1] :]
@@ -142,7 +142,7 @@ async def test_a_call_id_is_known_also_where_its_reply_was_cut_off(world: World)
         assert len(world.ran) == said + 1
 
 
-async def test_a_conversation_grows_by_what_was_said_and_nothing_else(world: World) -> None:
+async def test_conversation_grows_linearly(world: World) -> None:
     agent = world.agent(*["word " * 50] * 12)
     sizes = []
     for n in range(12):

@@ -84,7 +84,7 @@ class Team:
 
 
 class TestDelegation:
-    async def test_an_agent_in_a_closure(self, world: World) -> None:
+    async def test_agent_in_closure_asks(self, world: World) -> None:
         inner = clerk(world)
 
         async def delegate(ctx: RunContext[Any], task: str) -> str:
@@ -93,7 +93,7 @@ class TestDelegation:
 
         await settled(world, boss(world, delegate))
 
-    async def test_two_levels_deep(self, world: World) -> None:
+    async def test_agent_two_levels_deep_asks(self, world: World) -> None:
         inner = clerk(world)
 
         async def ask_clerk(task: str) -> str:
@@ -109,7 +109,7 @@ class TestDelegation:
 
         await settled(world, boss(world, delegate))
 
-    async def test_in_a_toolset(self, world: World) -> None:
+    async def test_agent_in_toolset_asks(self, world: World) -> None:
         inner = clerk(world)
 
         async def delegate(task: str) -> str:
@@ -121,7 +121,7 @@ class TestDelegation:
             world, world.agent(*turns, toolsets=[FunctionToolset([delegate]).prefixed("x")])
         )
 
-    async def test_the_agents_passed_in_are_not_changed(self, world: World) -> None:
+    async def test_original_agents_are_not_changed(self, world: World) -> None:
         inner = clerk(world)
 
         async def delegate(task: str) -> str:
@@ -135,7 +135,7 @@ class TestDelegation:
         assert world.ran == ["ana"]
 
     @pytest.mark.parametrize("policy", [RULES, ONCE], ids=["idempotent", "once"])
-    async def test_its_own_gate_is_used(
+    async def test_inner_agent_uses_its_gate(
         self, world: World, monkeypatch: pytest.MonkeyPatch, policy: sayso.Policy
     ) -> None:
         """An agent with a gate pauses a call of any effect: its user has chosen that."""
@@ -426,7 +426,7 @@ class Composite(WrapperToolset[Any]):
 
 
 @pytest.mark.parametrize("effect", ["once", "idempotent"])
-async def test_approved_call_opens_the_gate_for_its_tool(world: World, effect: str) -> None:
+async def test_allowed_call_does_not_allow_inner_calls(world: World, effect: str) -> None:
     def look() -> str:
         """Look."""
         world.ran.append("look")
@@ -450,7 +450,7 @@ async def test_read_is_paused(world: World) -> None:
     assert (result.output, world.ran) == ("Done.", ["ana"])
 
 
-async def test_agents_side_by_side_keep_their_replies(world: World) -> None:
+async def test_parallel_agents_keep_their_replies(world: World) -> None:
     """Each agent gets its own stored replies, in whatever order they start again."""
     order = [0.02, 0.0]
 
@@ -511,19 +511,21 @@ NATIVE: Any = [
 
 class TestNativeTools:
     @pytest.mark.parametrize(("tool", "name"), NATIVE)
-    def test_what_the_provider_runs(self, world: World, tool: Any, name: str) -> None:
+    def test_native_tool_is_refused_unless_ungated(
+        self, world: World, tool: Any, name: str
+    ) -> None:
         agent = world.agent("Done.", capabilities=[NativeTool(tool)])
         with pytest.raises(sayso.InvalidCall, match=f"native tool '{name}' of teller"):
             guard(agent, world.gate)
         coverage = guard(agent, world.gate, ungated=[name]).coverage()
         assert ("native tool", name, False) in {(c.kind, c.name, c.gated) for c in coverage}
 
-    def test_what_the_options_bring(self, world: World) -> None:
+    def test_native_tool_in_options_is_refused(self, world: World) -> None:
         given = {"capabilities": [NativeTool(WebSearchTool())]}
         with pytest.raises(sayso.InvalidCall, match="native tool 'web_search' of teller"):
             guard(world.agent("Done."), world.gate, **given)
 
-    async def test_what_a_function_brings_while_the_agent_runs(self, world: World) -> None:
+    async def test_native_tool_added_during_run_is_refused(self, world: World) -> None:
         """Nothing knows of it before the request to the model."""
         late = NativeTool(lambda ctx: WebSearchTool())
         guarded = guard(world.agent("Done.", capabilities=[late]), world.gate)
@@ -531,7 +533,7 @@ class TestNativeTools:
             await guarded.run("go", thread="t")
         assert world.shown == []
 
-    async def test_what_an_inner_agent_has(self, world: World) -> None:
+    async def test_native_tool_of_inner_agent_is_refused(self, world: World) -> None:
         inner = world.agent("found", capabilities=[NativeTool(WebSearchTool())], name="searcher")
 
         async def delegate(task: str) -> str:
@@ -602,7 +604,7 @@ class TestDirectRequests:
         assert model.sent == 1
 
 
-async def test_inner_agent_names_what_is_ungated(world: World) -> None:
+async def test_inner_agent_may_name_ungated_tool(world: World) -> None:
     inner = world.agent("found", capabilities=[NativeTool(WebSearchTool())])
 
     async def delegate(task: str) -> str:
@@ -687,6 +689,6 @@ def test_table_lists_declared_tools(world: World) -> None:
     }
 
 
-def test_nothing_leads_to_the_agent_without_a_gate(world: World) -> None:
+def test_guarded_agent_hides_the_original(world: World) -> None:
     guarded = guard(clerk(world), world.gate)
     assert not [name for name in dir(guarded) if name == "agent"]

@@ -42,7 +42,7 @@ def pair(world: World, policy: Policy | None = None) -> Any:
 # -- the framework's own answers
 
 
-async def test_answers_may_come_one_by_one(world: World) -> None:
+async def test_partial_answers_run_their_calls(world: World) -> None:
     assert (await pair(world).run("go", thread="t")).status == "paused"
     result = await resume(pair(world), "t", DeferredToolResults(approvals={"c2": True}), by="ana")
     assert (result.status, len(result.interruptions), world.ran) == ("paused", 1, [("bob", 1)])
@@ -58,7 +58,7 @@ async def test_answers_may_come_one_by_one(world: World) -> None:
     assert {request.decision.channel for request in decided} == {"pydantic-ai"}
 
 
-async def test_override_args_replace_the_arguments_and_are_told(world: World) -> None:
+async def test_override_args_are_an_edit(world: World) -> None:
     agent = world.agent([call("pay", to="ana", amount=7)], "Done.", tools=[pay_of(world)])
     await guard(agent, world.gate).run("go", thread="t")
     results = DeferredToolResults(approvals={"c1": ToolApproved(override_args={"to": "bob"})})
@@ -70,7 +70,7 @@ async def test_override_args_replace_the_arguments_and_are_told(world: World) ->
     assert '"to":"bob"' in told
 
 
-async def test_a_result_in_place_of_a_run_is_a_decision(world: World) -> None:
+async def test_result_for_call_is_a_decision(world: World) -> None:
     await pair(world).run("go", thread="t")
     given = DeferredToolResults(calls={"c1": "paid in cash", "c2": ModelRetry("ask again later")})
     assert (await resume(pair(world), "t", given)).status == "done"
@@ -97,7 +97,7 @@ WRONG: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
-async def test_a_wrong_answer_counts_for_nothing(world: World, wrong: dict[str, Any]) -> None:
+async def test_wrong_answers_decide_nothing(world: World, wrong: dict[str, Any]) -> None:
     strict = Policy([Rule("pay", allowed=["approve", "edit", "reject"])])
     await pair(world, strict).run("go", thread="t")
     with pytest.raises(InvalidDecision):
@@ -107,7 +107,7 @@ async def test_a_wrong_answer_counts_for_nothing(world: World, wrong: dict[str, 
     assert (await resume(pair(world, strict), "t", yes)).status == "done"
 
 
-async def test_an_answer_to_what_is_decided(world: World) -> None:
+async def test_decided_request_refuses_second_answer(world: World) -> None:
     await pair(world).run("go", thread="t")
     first = next(r for r in (await world.inbox.pending()).items if r.args["to"] == "ana")
     await world.inbox.decide(first.id, first.reject("no"), by="ana")
@@ -116,7 +116,7 @@ async def test_an_answer_to_what_is_decided(world: World) -> None:
     assert world.ran == []
 
 
-async def test_an_edit_that_only_the_tool_can_judge_goes_back_to_people(world: World) -> None:
+async def test_edit_refused_by_validator_is_asked_again(world: World) -> None:
     def known(ctx: RunContext[Any], to: str, amount: int = 1) -> None:
         if to == "eve":
             raise ModelRetry("eve has no account")
@@ -176,9 +176,7 @@ class Receipt(BaseModel):
     ],
     ids=["a model", "a look-alike", "more than a value", "nothing", "a list"],
 )
-async def test_a_result_is_the_same_when_it_comes_from_the_store(
-    world: World, value: Any, said: str
-) -> None:
+async def test_stored_result_equals_live_result(world: World, value: Any, said: str) -> None:
     def pay() -> Any:
         world.ran.append(value)
         return value
@@ -198,7 +196,7 @@ async def test_a_result_is_the_same_when_it_comes_from_the_store(
     assert world.prompts == (["go", "and a picture"] if isinstance(value, ToolReturn) else ["go"])
 
 
-async def test_a_picture_is_a_picture_again(world: World) -> None:
+async def test_binary_content_survives_a_resume(world: World) -> None:
     picture = BinaryContent(b"\x89PNG", media_type="image/png")
 
     def pay() -> Any:
@@ -214,7 +212,7 @@ async def test_a_picture_is_a_picture_again(world: World) -> None:
     assert (shown.data, shown.media_type, text) == (b"\x89PNG", "image/png", "a receipt")
 
 
-async def test_a_tool_that_fails(world: World) -> None:
+async def test_failed_tool_is_not_run_again(world: World) -> None:
     def pay(to: str) -> str:
         world.ran.append(to)
         raise RuntimeError("no connection to the bank")
@@ -230,7 +228,7 @@ async def test_a_tool_that_fails(world: World) -> None:
     assert "no connection to the bank" in world.returns["c1"].content
 
 
-async def test_a_tool_that_wants_to_be_called_again(world: World) -> None:
+async def test_model_retry_asks_about_the_next_call(world: World) -> None:
     def pay(to: str) -> str:
         world.ran.append(to)
         raise ModelRetry("spell the name out")
@@ -244,7 +242,7 @@ async def test_a_tool_that_wants_to_be_called_again(world: World) -> None:
     assert (await world.waits()).args == {"to": "ana maria"}
 
 
-async def test_a_tool_that_takes_too_long_is_in_doubt(world: World) -> None:
+async def test_timed_out_tool_is_in_doubt(world: World) -> None:
     async def pay(to: str) -> str:
         world.ran.append(to)
         await asyncio.sleep(60)
@@ -263,7 +261,7 @@ async def test_a_tool_that_takes_too_long_is_in_doubt(world: World) -> None:
 # -- runs
 
 
-async def test_what_was_given_to_guard_is_there_after_a_resume(world: World) -> None:
+async def test_deps_of_guard_are_used_after_resume(world: World) -> None:
     def pay(ctx: RunContext[Bank], to: str) -> str:
         about = (ctx.tool_call_metadata or {})["sayso"]
         world.ran.append((ctx.deps.name, ctx.tool_call_approved, about["by"]))
@@ -277,7 +275,7 @@ async def test_what_was_given_to_guard_is_there_after_a_resume(world: World) -> 
     assert world.ran == [("south", True, "ana")]
 
 
-async def test_an_answer_with_a_type(world: World) -> None:
+async def test_typed_answer_survives_a_resume(world: World) -> None:
     turns = [call("pay", to="ana")], [call("final_result", "c2", to="ana", amount=1)]
     agent = world.agent(*turns, tools=[pay_of(world)], output_type=Receipt)
     await guard(agent, world.gate).run("go", thread="t")
@@ -287,7 +285,7 @@ async def test_an_answer_with_a_type(world: World) -> None:
     assert (await guard(agent, world.gate).resume("t")).output == result.output
 
 
-async def test_a_process_that_ends_before_its_answer_is_stored(world: World) -> None:
+async def test_death_before_storing_answer_repeats_nothing(world: World) -> None:
     agent = world.agent([call("pay", to="ana")], "Done.", tools=[pay_of(world)], instructions="Hm.")
     await guard(agent, world.gate).run("go", thread="t")
     await world.decide(lambda request: request.approve())
@@ -309,7 +307,7 @@ async def ended(guarded: Any) -> bool:
     return bool((await guarded.resume("t")).status == "done")
 
 
-async def test_a_worker_takes_it_further(world: World) -> None:
+async def test_worker_resumes_guarded_agent(world: World) -> None:
     guarded = pair(world)
     assert isinstance(guarded, Resumable)
     result = await guarded.run("go", thread="t")
@@ -323,7 +321,7 @@ async def test_a_worker_takes_it_further(world: World) -> None:
     assert sorted(world.ran) == [("ana", 1), ("bob", 1)]
 
 
-def test_sync_tools_and_a_sync_caller(world: World) -> None:
+def test_sync_caller_runs_sync_tools(world: World) -> None:
     def pay(to: str) -> str:
         if world.gate.ask_sync("Which bank?", key="bank") == "none":
             return "kept"
@@ -339,13 +337,13 @@ def test_sync_tools_and_a_sync_caller(world: World) -> None:
     assert world.ran == ["ana"]
 
 
-def test_without_the_framework() -> None:
+def test_missing_framework_names_the_extra() -> None:
     code = "import sys; sys.modules['pydantic_ai'] = None; import sayso.adapters.pydantic_ai"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert 'pip install "sayso[pydantic-ai]"' in done.stderr
 
 
-async def test_raw_is_the_frameworks_own_result(world: World) -> None:
+async def test_raw_equals_bare_result(world: World) -> None:
     def pay(to: str) -> str:
         """Pay a person."""
         return f"paid {to}"

@@ -55,7 +55,7 @@ def plain(messages: Any) -> list[Any]:
     return dumped
 
 
-async def test_result_is_the_frameworks_own(world: World) -> None:
+async def test_raw_equals_bare_result(world: World) -> None:
     bare, guarded = await in_both(world, lambda: world.agent(*TURNS, tools=[look]))
     assert type(guarded) is type(bare)
     assert guarded.output == bare.output
@@ -197,7 +197,7 @@ async def test_failed_read_is_retried_as_bare(world: World) -> None:
     assert plain(guarded.all_messages()) == plain(bare.all_messages())
 
 
-async def test_run_of_text_with_later_turns_is_the_same(world: World) -> None:
+async def test_later_turns_equal_bare(world: World) -> None:
     agent = world.agent("Hello.", "Good bye.")
     first = await agent.run("Hi")
     bare = await agent.run("Bye", message_history=first.all_messages())
@@ -208,7 +208,7 @@ async def test_run_of_text_with_later_turns_is_the_same(world: World) -> None:
     assert plain(result.new_messages()) == plain(bare.new_messages())
 
 
-def test_guard_says_why_it_is_not_pickled(world: World) -> None:
+def test_pickling_is_refused_with_a_reason(world: World) -> None:
     guarded = guard(world.agent("Hello."), world.gate)
     with pytest.raises(TypeError, match="cannot be pickled, because they hold an open store"):
         pickle.dumps(guarded)

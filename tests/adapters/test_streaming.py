@@ -20,7 +20,7 @@ ONE = [("c1", "send", {"to": "ana"})]
 
 
 class TestLangChain:
-    async def test_updates(self) -> None:
+    async def test_langchain_stream_resumes_after_pause(self) -> None:
         world = World()
         guarded = guard(world.agent(ONE, "Done."), world.gate)
         stream = guarded.stream("go", thread="t")
@@ -34,14 +34,14 @@ class TestLangChain:
         assert [next(iter(chunk)) for chunk in chunks] == ["tools", "model"]
         assert (rest.result.output, world.ran) == ("Done.", [("send", "ana", "Hello")])
 
-    async def test_another_mode(self) -> None:
+    async def test_stream_modes_are_passed_on(self) -> None:
         world = World()
         guarded = guard(world.agent("Done."), world.gate)
         stream = guarded.stream("go", thread="t", stream_mode=["messages", "values"])
         modes = {mode async for mode, _ in stream}
         assert (modes, stream.result.output) == ({"messages", "values"}, "Done.")
 
-    async def test_a_saver_that_is_not_async(self, tmp_path: Path) -> None:
+    async def test_sync_saver_streams(self, tmp_path: Path) -> None:
         world = World()
         with SqliteSaver.from_conn_string(str(tmp_path / "saver.db")) as saver:
             guarded = guard(world.agent(ONE, "Done.", saver=saver), world.gate)
@@ -67,7 +67,7 @@ class TestPydanticAI:
 
         return Agent(TestModel(custom_output_text="Done."), tools=[pay])
 
-    async def test_events(self) -> None:
+    async def test_pydantic_ai_stream_resumes_after_pause(self) -> None:
         ran: list[str] = []
         gate = sayso.Gate("memory://", policy=sayso.Policy([sayso.Rule("*")]), agent="a", wait=0)
         guarded = guard_pydantic_ai(self.agent(ran), gate)
@@ -81,7 +81,7 @@ class TestPydanticAI:
         assert any(isinstance(event, FunctionToolResultEvent) for event in events)
         assert (rest.result.output, len(ran)) == ("Done.", 1)
 
-    async def test_the_user_s_own_handler_hears_them_too(self) -> None:
+    async def test_handler_of_user_gets_all_events(self) -> None:
         heard: list[Any] = []
 
         async def handler(ctx: Any, events: Any) -> None:

@@ -405,7 +405,7 @@ async def test_rules_judge_validated_values(kind: Any, gate_of: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", CONVERTING)
-async def test_edit_changes_what_was_written(kind: Any, gate_of: Any) -> None:
+async def test_edit_changes_written_arguments(kind: Any, gate_of: Any) -> None:
     guarded, result = await start(kind(), takes_tags, {"tags": "a,b"}, gate_of(ASK))
     (request,) = result.interruptions
     result = await guarded.resume("t", decisions=[request.edit({"tags": "c,d"})])

@@ -53,7 +53,7 @@ def imported(folder: Path, extra: str, name: str, version: str) -> str:
     ("extra", "version"),
     [*((extra, "0.0.1") for extra in sorted(ADAPTERS)), ("pydantic-ai", "99.0.0")],
 )
-def test_a_version_that_is_not_tested(extra: str, version: str, tmp_path: Path) -> None:
+def test_untested_version_is_refused(extra: str, version: str, tmp_path: Path) -> None:
     (name, _, _) = EXTRAS[extra][0].partition(">=")
     if extra == "claude-agent":
         pytest.importorskip("claude_agent_sdk", reason='needs pip install "sayso[claude-agent]"')
@@ -73,10 +73,10 @@ def test_every_adapter_declares_a_range(extra: str) -> None:
 @pytest.mark.parametrize(
     ("one", "other"), [("1.4", "1.4.0"), ("2.0.0", "2"), ("1.2rc1", "1.2"), ("0.2.182", "0.2.182")]
 )
-def test_the_same_release(one: str, other: str) -> None:
+def test_equal_releases_compare_equal(one: str, other: str) -> None:
     assert adapters._release(one) == adapters._release(other)
 
 
 @pytest.mark.parametrize(("one", "other"), [("1.9", "1.10"), ("1.4", "1.4.1"), ("0.99", "1")])
-def test_an_earlier_release(one: str, other: str) -> None:
+def test_earlier_release_compares_lower(one: str, other: str) -> None:
     assert adapters._release(one) < adapters._release(other)

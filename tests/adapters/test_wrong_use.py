@@ -59,51 +59,49 @@ def gate() -> Iterator[sayso.Gate]:
         yield gate
 
 
-def test_what_is_no_agent(guard: Any, gate: sayso.Gate) -> None:
+def test_guard_refuses_other_objects(guard: Any, gate: sayso.Gate) -> None:
     for wrong in (None, "agent", object(), sayso.Agent("mine", model="openai:x", tools=[])):
         with pytest.raises((TypeError, InvalidCall), match="guard"):
             guard(wrong, gate)
 
 
-def test_what_is_guarded_already(name: str, guard: Any, gate: sayso.Gate) -> None:
+def test_guard_refuses_guarded_agent(name: str, guard: Any, gate: sayso.Gate) -> None:
     with pytest.raises((TypeError, InvalidCall), match="guard"):
         guard(guard(right(name), gate), gate)
 
 
 @pytest.mark.parametrize("wrong", [None, "sqlite:///sayso.db"])
-def test_what_is_no_gate(name: str, guard: Any, wrong: Any) -> None:
+def test_guard_refuses_other_gates(name: str, guard: Any, wrong: Any) -> None:
     with pytest.raises(TypeError, match=r"takes a sayso\.Gate"):
         guard(right(name), wrong)
 
 
 @pytest.mark.parametrize("wrong", [[Rule("*")], "policy.toml", {"look": True}])
-def test_what_is_no_policy(name: str, guard: Any, gate: sayso.Gate, wrong: Any) -> None:
+def test_guard_refuses_other_policies(name: str, guard: Any, gate: sayso.Gate, wrong: Any) -> None:
     with pytest.raises(InvalidPolicy, match=r"a sayso.Policy\(\[...\]\)"):
         guard(right(name), gate, wrong)
 
 
-def test_an_option_that_the_framework_does_not_have(
-    name: str, guard: Any, gate: sayso.Gate
-) -> None:
+def test_unknown_option_is_refused(name: str, guard: Any, gate: sayso.Gate) -> None:
     with pytest.raises(TypeError, match="dependencies"):
         guard(right(name), gate, dependencies=3)
 
 
-def test_an_option_that_the_thread_gives(gate: sayso.Gate) -> None:
+def test_option_set_by_thread_is_refused(gate: sayso.Gate) -> None:
     for name, option in [("pydantic_ai", "message_history"), ("agent_framework", "session")]:
         guard = importlib.import_module(f"sayso.adapters.{name}").guard
         with pytest.raises(TypeError, match=f"unknown option {option}; use "):
             guard(right(name), gate, **{option: []})
 
 
-def test_a_workflow_without_a_place_for_its_checkpoints(gate: sayso.Gate) -> None:
+def test_workflow_without_checkpoints_is_refused(gate: sayso.Gate) -> None:
     from sayso.adapters.agent_framework import guard
 
     with pytest.raises(TypeError, match="checkpoints='a folder'"):
         guard(lambda: None, gate)  # type: ignore[call-overload]
 
 
-def test_a_workflow_as_an_agent(gate: sayso.Gate) -> None:
+def test_workflow_as_agent_is_refused(gate: sayso.Gate) -> None:
     from sayso.adapters.agent_framework import guard
 
     agent = right("agent_framework")
@@ -113,7 +111,7 @@ def test_a_workflow_as_an_agent(gate: sayso.Gate) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:CodeAct is deprecated")
-def test_an_agent_that_runs_its_tools_from_code(gate: sayso.Gate) -> None:
+def test_code_act_agent_is_refused(gate: sayso.Gate) -> None:
     from sayso.adapters.dspy import guard
 
     with pytest.raises(TypeError, match=r"takes a dspy\.ReAct .* not CodeAct"):
