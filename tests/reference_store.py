@@ -81,6 +81,7 @@ from sayso.stores.listing import (
     short,
     shows,
     took_width,
+    words_of,
 )
 from sayso.stores.nested_runs import still_needed
 from sayso.stores.seals import Seal, SealSchedule, Unsealed, next_seal
@@ -440,7 +441,7 @@ class ReferenceStore:
     def _fits(self, call: Call, query: Query) -> bool:
         if list_status_of(call) not in list_statuses_of(query) or not fits(call, query):
             return False
-        return shows(self._search_key(call), query.text, call.id)
+        return shows(call, self._tools.get(call.tool_digest), query.text)
 
     def _search_key(self, call: Call) -> SearchKey:
         return search_key_of(call, self._tools.get(call.tool_digest))
@@ -670,6 +671,7 @@ class ReferenceStore:
                 self._search_key(call).id,
                 group_key_of(call)[1:] if list_status else None,
                 *decided(call),
+                words_of(call, self._tools.get(call.tool_digest)),
             )
             for call in map(self.call, ids)
             if call is not None

@@ -38,7 +38,7 @@ from sayso.types import Json, Option, Question, Request
 
 # -- masks
 
-_PLACEHOLDER = re.compile(r"•••• \([\d,]+ chars?(, [^()\n]{1,40})?\)")
+PLACEHOLDER = re.compile(r"•••• \([\d,]+ chars?(, [^()\n]{1,40})?\)")
 _FINGERPRINT = re.compile(r"(?<=\d chars), fingerprint [0-9a-f]{8}(?=\))")
 
 
@@ -366,7 +366,7 @@ def may_have_secrets(arguments: str, schema: str) -> bool:
     if "writeOnly" in schema or "password" in schema or _PART_OF_NAME.search(arguments):
         return True
     lowered = arguments.lower()
-    return "-----begin " in lowered or any(word in lowered for word in _formats())
+    return "-----begin " in lowered or any(map(lowered.__contains__, _formats()))
 
 
 def secrets_in(*values: tuple[Json, Mapping[str, Any] | None]) -> Secrets:
@@ -383,7 +383,7 @@ def find_placeholder(value: Json, path: str) -> str | None:
     A call must not run with a placeholder in place of the secret.
     """
     if isinstance(value, str):
-        return path if _PLACEHOLDER.search(value) else None
+        return path if PLACEHOLDER.search(value) else None
     found_inside: list[tuple[Any, Json]] = []
     if isinstance(value, dict | list):
         found_inside = list(value.items() if isinstance(value, dict) else enumerate(value))
@@ -614,10 +614,10 @@ def mark_changed(before: Json, after: Json, shown: Json) -> Json:
     if isinstance(shown, list) and isinstance(before, list) and isinstance(after, list):
         olds = [*before, *[None] * len(after)]
         return [mark_changed(*each) for each in zip(olds, after, shown, strict=False)]
-    masked = isinstance(shown, str) and shown != after and _PLACEHOLDER.search(shown)
+    masked = isinstance(shown, str) and shown != after and PLACEHOLDER.search(shown)
     if not masked or before == after:
         return shown
-    return _PLACEHOLDER.sub(lambda found: f"{found[0][:-1]}, changed)", shown)
+    return PLACEHOLDER.sub(lambda found: f"{found[0][:-1]}, changed)", shown)
 
 
 def _subschemas(schemas: list[Any], root: Any) -> Iterator[Mapping[str, Any]]:
@@ -702,7 +702,7 @@ def redacted_title(given: str, args: Mapping[str, Json], schema: Mapping[str, An
     The masks are the same in every process, because the title is compared before the start.
     """
     shown: str = redact(given, None, secrets_in((dict(args), schema))).value
-    return clean_title(_PLACEHOLDER.sub("••••", shown))
+    return clean_title(PLACEHOLDER.sub("••••", shown))
 
 
 def clean_title(given: str) -> str:

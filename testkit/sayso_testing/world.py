@@ -49,7 +49,7 @@ LEASE = 30 * SECOND
 #: The run of most tests, as fields of a command.
 RUN: dict[str, Any] = {"thread": "t", "run": "r"}
 #: Fields of a new call that tests set; all other options of ``World.new`` are terms.
-_FIELDS = {"binds", "note", "preview", "outcome", "effect_key", "settles", "caller"}
+_FIELDS = {"binds", "title", "note", "preview", "outcome", "effect_key", "settles", "caller"}
 
 R = TypeVar("R", Call, Run)
 

@@ -24,6 +24,8 @@ from sayso import (
     Respond,
     StoreError,
 )
+from sayso.inbox.inbox import RequestReader
+from sayso.stores.base import Viewer
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
 from sayso.views import request_json
@@ -429,3 +431,34 @@ async def test_watch_yields_committed_events(case: Case) -> None:
     assert (await anext(case.inbox.watch(after=str(first.pos)))).type == "decided"
     with pytest.raises(InvalidCall, match="after must be text"):
         case.inbox.watch(after=first.pos)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("q", "tools"),
+    [
+        ("tool:pay", ["pay_invoice"]),
+        ('tool:"PAY_"', ["pay_invoice"]),
+        ("agent:bill", ["pay_invoice"]),
+        ("risk:high", ["pay_invoice"]),
+        ("kind:question", []),
+        ("hooli risk:high", ["pay_invoice"]),
+        ("hooli risk:low", []),
+        ("older:1h", ["pay_invoice"]),
+        ("newer:1h", ["send_mail"]),
+        ("hooli older:1h tool:pay", ["pay_invoice"]),
+        ("newer:x", []),
+        ("requester:ben", ["pay_invoice"]),
+    ],
+)
+def test_filters_are_words_of_a_search(
+    timed: Case, clock: FakeClock, q: str, tools: list[str]
+) -> None:
+    billing = Case(timed.store, agent="Billing")
+    pay = billing.gate.guard(name="pay_invoice", needs_approval=True, risk="high")(lambda to: to)
+    billing.paused(lambda: pay("hooli"), "first", requester="ben")
+    clock.advance(2 * 3600)
+    send = timed.gate.guard(name="send_mail", needs_approval=True)(lambda to: to)
+    timed.paused(lambda: send("initech"), "second")
+    assert [request.tool for request in timed.inbox.pending_sync(q=q)] == tools
+    groups = RequestReader(timed.store).groups({"q": q}, Viewer())
+    assert [group.tool for group in groups] == tools

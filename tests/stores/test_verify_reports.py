@@ -105,6 +105,19 @@ def test_hidden_request_is_reported(desk: Desk, statement: str, what: str) -> No
     assert what in explain(desk.store, request).differs[0]
 
 
+@pytest.mark.parametrize(
+    "statement",
+    ["DELETE FROM call_word WHERE word = 'r1'", "UPDATE call SET words = ' other'"],
+)
+def test_request_hidden_from_searches_is_reported(desk: Desk, statement: str) -> None:
+    request = desk.ask()
+    assert desk.other().inbox.pending_sync(q="r1").items
+    desk.home.sql(statement)
+    assert not desk.other().inbox.pending_sync(q="r1").items, "it is hidden"
+    problems = [problem for problem in desk.reports() if "its words were changed" in problem]
+    assert [problem for problem in problems if request in problem]
+
+
 def test_changed_message_is_reported(desk: Desk) -> None:
     pause_runs(desk.store)
     desk.home.sql("UPDATE message SET mac = 'x' WHERE seq = 1")

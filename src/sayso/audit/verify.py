@@ -58,7 +58,7 @@ from sayso.rows import (
     Tool,
 )
 from sayso.stores.base import ListedCall, SearchKey, SnapshotLost, Store, StoreReads
-from sayso.stores.listing import UNASKED, is_listed_right, list_status_of, search_key_of
+from sayso.stores.listing import UNASKED, is_listed_right, list_status_of, search_key_of, words_of
 from sayso.stores.row_checks import is_genuine_tool, names_tool, row_wrong
 from sayso.types import Decided, Refusal, Vote
 
@@ -485,6 +485,8 @@ class _ThreadCheck:
             return f"is hidden: the row of its tool {call.tool} was changed"
         if not is_listed_right(found, tool):
             return f"is listed as {found.list_status!r}, which hides it"
+        if found.words != words_of(call, tool):
+            return "is hidden from searches: its words were changed or deleted"
         if not self._store.has_search_key(search_key_of(call, tool)):
             return "is hidden from searches and filters: its search key was changed or deleted"
         return ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +19,15 @@ from sayso import codec
 from sayso.engine.commands import Cancel, Decide, LiftRefusal, Note, RevokeGrant
 from sayso.engine.deciding import check_seen
 from sayso.engine.effects import is_remote
-from sayso.errors import Conflict, Expired, InvalidCall, InvalidDecision, NotFound, SaysoError
+from sayso.errors import (
+    Conflict,
+    Expired,
+    InvalidCall,
+    InvalidDecision,
+    InvalidPolicy,
+    NotFound,
+    SaysoError,
+)
 from sayso.inbox.decisions import (
     Validate,
     check_alike,
@@ -35,6 +44,7 @@ from sayso.inbox.decisions import (
 )
 from sayso.inbox.people import no_request, reviewer_of
 from sayso.policy import tighten
+from sayso.policy.rule import parse_duration
 from sayso.redaction import render_title
 from sayso.rows import Call, CallStatus, Event, Tool
 from sayso.stores import open_store
@@ -147,7 +157,8 @@ class Filters(TypedDict, total=False):
     thread: str | None
     run: str | None
     risk: RiskLevel | None
-    #: Words in the tool, agent, id or description.
+    #: Words in the tool, agent, id, description, title, short arguments, run or requester; filters
+    #: among them are ``tool:``, ``agent:``, ``risk:``, ``kind:``, ``older:`` and ``newer:``.
     q: str | None
     #: Only requests that expire within this many seconds.
     expires_within: float | None
@@ -173,7 +184,8 @@ def _query(given: Mapping[str, Any], now: Callable[[], Micros]) -> Query:
     for name in ("kind", "agent", "tool", "thread", "run", "risk", "q"):
         if not isinstance(filters.get(name), str | None):
             raise InvalidCall(f"{name} must be text", name)
-    filters["text"] = filters.pop("q", None)
+    filters["text"], by_word = _filter_words(filters.pop("q", None), now)
+    filters |= by_word
     filters["expires_by"] = _expires_by(filters.pop("expires_within", None), now)
     limit = filters.get("limit", 50)
     if type(limit) is not int or not 1 <= limit <= MAX_PAGE:
@@ -184,6 +196,39 @@ def _query(given: Mapping[str, Any], now: Callable[[], Micros]) -> Query:
         except (TypeError, ValueError):
             raise InvalidCall("after: use `next` of the previous page", "after") from None
     return Query(**filters)
+
+
+#: A filter within a search text, such as ``tool:pay`` or ``older:1h``.
+_FILTER_WORD = re.compile(
+    r"""(?<!\S)(tool|agent|risk|kind|older|newer|requester|run):("[^"]*"|\S+)"""
+)
+
+
+def _filter_words(q: str | None, now: Callable[[], Micros]) -> tuple[str | None, dict[str, Any]]:
+    """Split a search text into its words and the filters among them.
+
+    An unfinished filter, such as ``older:x``, is searched for like any other word.
+    """
+    parts: list[tuple[str, str]] = []
+    ages: dict[str, Micros] = {}
+
+    def take(match: re.Match[str]) -> str:
+        name, value = match[1], match[2].strip('"')
+        if name in ("older", "newer"):
+            try:
+                seconds = parse_duration(value, name)
+            except InvalidPolicy:
+                return match[0]
+            at = now() - int(min(seconds or 0, _LONGEST) * SECOND)
+            ages["created_before" if name == "older" else "created_after"] = at
+        elif name in ("requester", "run"):
+            return value.removeprefix("run_")
+        else:
+            parts.append((name, value.lower()))
+        return " "
+
+    text = _FILTER_WORD.sub(take, q).strip() if q else q
+    return text, {"parts": tuple(parts), **ages}
 
 
 def _expires_by(within: object, now: Callable[[], Micros]) -> Micros | None:

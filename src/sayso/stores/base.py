@@ -52,8 +52,9 @@ Boundary = Callable[[str, str], None]
 class Query:
     """Which requests to list. ``status`` is a public status, ``"closed"`` or ``"any"``.
 
-    ``text`` matches a request if each of its words starts a word of the tool, agent or description,
-    or if all of it starts the id (at least three characters, with or without ``req_``).
+    ``text`` matches a request if each of its words starts a word of the tool, agent, description,
+    title, short unmasked arguments, run or requester, or if all of it starts the id (at least three
+    characters, with or without ``req_``).
     """
 
     status: str = "pending"
@@ -66,8 +67,12 @@ class Query:
     run: str | None = None
     text: str | None = None
     risk: str | None = None
+    #: A part of a name, in lower case, by what it is part of: kind, agent, tool or risk.
+    parts: tuple[tuple[str, str], ...] = ()
     #: Created at this time or later.
     created_after: Micros | None = None
+    #: Created at this time or earlier.
+    created_before: Micros | None = None
     #: Expires at this time or earlier.
     expires_by: Micros | None = None
     #: ``oldest``, ``newest``, or ``expiring`` (soonest first; fast for open requests only).
@@ -185,6 +190,8 @@ class ListedCall(NamedTuple):
     group: tuple[str, ...] | None
     decided_by: str | None
     decided_at: Micros | None
+    #: The words to find it by, separated by spaces; ``None`` if the index lacks one of them.
+    words: str | None
 
 
 class Tally(NamedTuple):

@@ -5,8 +5,9 @@ and a call that starts and finishes stays where it is.
 
 A search key is what many calls have in common: kind, agent, tool, risk and description. Its words
 are stored once, and each call refers to its search key. A search looks up the words, then the calls
-of those keys, so it costs the same over ten requests and a hundred thousand. Groups of requests are
-counted by what their reviewers see alike, which is their group key.
+of those keys, so it costs the same over ten requests and a hundred thousand. Its title, arguments,
+run and requester give a call words of its own. Groups of requests are counted by what their
+reviewers see alike, which is their group key.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from functools import lru_cache
 from typing import NamedTuple, get_args
 
 from sayso import codec
-from sayso.redaction import may_have_secrets, redact, secrets_in
+from sayso.redaction import PLACEHOLDER, may_have_secrets, redact, secrets_in
 from sayso.rows import Call, CallStatus, Tool
 from sayso.stores.base import ListedCall, Query, SearchKey, Viewer
-from sayso.types import Micros, RequestStatus, plain_name
+from sayso.types import Json, Micros, RequestStatus, plain_name
 from sayso.views import public_status
 
 #: The list statuses of open requests; an index names them.
@@ -65,6 +66,8 @@ _HUMP = re.compile(r"(?<=[^\W_])(?<![A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _LONGEST = 48
 _LONGEST_NAME = 200
 _MOST_WORDS = 64
+#: Longer argument values are not searched.
+_LONGEST_VALUE = 200
 #: Characters of arguments up to which a redacted description is cached.
 _LONGEST_CACHED = 4_000
 _MOST_WANTED = 12
@@ -130,6 +133,55 @@ def _search_key(kind: str, agent: str, tool: str, risk: str, description: str) -
     return SearchKey(number, kind, short(agent), short(tool), risk, words[:_MOST_WORDS])
 
 
+def words_of(call: Call, tool: Tool | None) -> str:
+    """Return the words of one call's title, arguments, run and requester, each after a space.
+
+    Long and masked values are left out, and so is every word of a call that no person was asked
+    about.
+    """
+    if list_status_of(call) == UNASKED:
+        return ""
+    texts = (call.args, call.original or "", call.written or "")
+    is_short = sum(map(len, texts)) <= _LONGEST_CACHED
+    words = _words_of if is_short else _words_of.__wrapped__
+    about = (call.title, call.run.removeprefix("run_"), call.requester)
+    return words(about, texts, "" if tool is None else tool.schema)
+
+
+@lru_cache(maxsize=256)
+def _words_of(about: tuple[str, ...], arguments: tuple[str, ...], schema: str) -> str:
+    args = codec.loads(arguments[0])
+    names, values = _leaves([*about, args])
+    # Not the JSON itself: its colons would look like assignments.
+    if any(arguments[1:]) or may_have_secrets("\n".join((*names, *values)), schema):
+        parameters = codec.loads(schema)["parameters"] if schema else None
+        secrets = secrets_in(*((codec.loads(text), parameters) for text in arguments if text))
+        shown_args = redact(args, parameters, secrets).value
+        _, values = _leaves([redact(list(about), None, secrets).value, shown_args])
+    short_values = [value for value in values if len(value) <= _LONGEST_VALUE]
+    words = dict.fromkeys(_words(PLACEHOLDER.sub(" ", " ".join(short_values))))
+    return "".join(f" {word}" for word in list(words)[:_MOST_WORDS])
+
+
+def _leaves(value: Json) -> tuple[list[str], list[str]]:
+    """Return the names in a value, and its texts and numbers, in order."""
+    names: list[str] = []
+    leaves: list[str] = []
+    rest = [value]
+    while rest:
+        value = rest.pop(0)
+        if isinstance(value, dict):
+            names += value
+            rest[:0] = value.values()
+        elif isinstance(value, list):
+            rest[:0] = value
+        elif isinstance(value, str):
+            leaves.append(value)
+        elif type(value) in (int, float):
+            leaves.append(str(value))
+    return names, leaves
+
+
 def group_key_of(call: Call) -> GroupKey:
     terms = call.terms
     return _group_key(call.kind, call.agent, call.tool, terms.risk.level, terms.reviewers)
@@ -172,7 +224,7 @@ def is_listed_right(found: ListedCall, tool: Tool | None) -> bool:
     list_status = list_status_of(call)
     group = group_key_of(call)[1:] if list_status else None
     right = (list_status, search_key_of(call, tool).id, group, *decided(call))
-    return found[1:] == right
+    return found[1:-1] == right
 
 
 def short(name: str) -> str:
@@ -217,6 +269,16 @@ def fits(call: Call, query: Query) -> bool:
         return False
     if query.created_after is not None and call.created < query.created_after:
         return False
+    if query.created_before is not None and call.created > query.created_before:
+        return False
+    names = {
+        "kind": call.kind,
+        "agent": call.agent,
+        "tool": call.tool,
+        "risk": call.terms.risk.level,
+    }
+    if not all(part in names[name].lower() for name, part in query.parts):
+        return False
     if query.expires_by is not None and not (
         call.expires_at is not None and call.expires_at <= query.expires_by
     ):
@@ -243,14 +305,15 @@ def is_for(viewer: Viewer, call: Call) -> bool:
     return bool(reviewers) and call.decision is not None and call.decision.by in names
 
 
-def shows(key: SearchKey, text: str | None, call_id: str) -> bool:
-    """Return whether a search for this text finds a call with this search key."""
+def shows(call: Call, tool: Tool | None, text: str | None) -> bool:
+    """Return whether a search for this text finds a call."""
     if not text:
         return True
     words, ids = wanted(text)
-    if any(call_id.startswith(start) for start in ids):
+    if any(call.id.startswith(start) for start in ids):
         return True
-    return bool(words) and all(any(w.startswith(start) for w in key.words) for start in words)
+    here = (*search_key_of(call, tool).words, *words_of(call, tool).split())
+    return bool(words) and all(any(word.startswith(start) for word in here) for start in words)
 
 
 def after_prefix(prefix: str) -> str:

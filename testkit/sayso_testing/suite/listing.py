@@ -32,6 +32,10 @@ def _found(world: World, **filters: Any) -> list[str]:
     return [call.id for _, call in world.store.page(Query(**filters))]
 
 
+def _counted(world: World, **filters: Any) -> int:
+    return sum(group.count for group in world.store.groups(Query(**filters), Viewer()))
+
+
 def _walk(
     world: World,
     *,
@@ -405,6 +409,43 @@ class SearchTests:
         edited = world.decide(calls[0], "edit", args={**secrets, "password": "other-one"})
         assert _found(world, text=text, status="any") == []
         assert _found(world, text="signs", status="any") == [edited.id]
+
+    @pytest.mark.parametrize(
+        "text",
+        ["Hooli", "A-16", "ana@hooli.example", "ledger", "41.5", "order 17", "refund hooli", "ben"],
+    )
+    def test_search_finds_titles_and_arguments(self, world: World, text: str) -> None:
+        args = {"to": "ana@hooli.example", "lines": [{"item": "A-16", "euros": 41.5}]}
+        new = world.new("refund", args=args, title="Refund to the Ledger")
+        (call,) = world.propose(new, run="order-17", thread="t2", requester="ben")
+        world.ask("refund", args={"to": "x" * 201 + " hooliganism"})
+        assert _found(world, text=text) == [call.id]
+        assert _found(world, text=text, sort="expiring") == [call.id]
+        assert _counted(world, text=text) == 1
+        world.decide(call, "reject")
+        assert _found(world, text=text) == []
+        assert _found(world, text=text, status="any", sort="newest") == [call.id]
+        assert _counted(world, text=text) == 0
+
+    def test_search_follows_an_edit(self, world: World) -> None:
+        call = world.ask("refund", args={"to": "hooli"})
+        edited = world.decide(call, "edit", args={"to": "initech"})
+        assert _found(world, text="initech", status="any") == [edited.id]
+        assert _found(world, text="hooli", status="any") == []
+
+    def test_search_meets_common_words_along_the_list(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("sayso.stores.sql.reads.MANY_OWN", 3)
+        calls = [
+            world.ask("pay", args={"to": f"hooli {n}", "city": "Bern" if n % 2 else "Ulm"})
+            for n in range(10)
+        ]
+        bern = [call.id for call in calls[1::2]]
+        assert _found(world, text="hooli bern") == bern
+        assert _found(world, text="hooli bern", sort="newest") == bern[::-1]
+        assert _found(world, text="pay hooli 7") == [calls[7].id]
+        assert _counted(world, text="hooli bern") == 5
 
     def test_an_empty_text_is_no_filter(self, world: World) -> None:
         mail, pay = self._add_two_mails(world)

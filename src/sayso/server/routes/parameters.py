@@ -31,7 +31,13 @@ async def _request_filters(
     risk: Annotated[
         str | None, Query(description="the risk level", json_schema_extra={"enum": [*RISKS]})
     ] = None,
-    q: Annotated[str | None, Query(description="words of tool, agent, description or id")] = None,
+    q: Annotated[
+        str | None,
+        Query(
+            description="words of title, arguments, tool, agent, description, run, requester or "
+            "id; `tool:pay agent:billing risk:high kind:question older:1h newer:7d` filter"
+        ),
+    ] = None,
     expires_within: Annotated[
         int | None,
         Query(ge=1, le=10**9, description="only requests that expire within this many seconds"),

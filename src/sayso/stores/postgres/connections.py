@@ -83,7 +83,7 @@ call_in_child(_after_fork)
 
 _TABLES = (
     *("meta", "thread", "message", "run", "call", "search_key", "search_word", "tool"),
-    *("request_group", "open_count", "offer"),
+    *("call_word", "request_group", "open_count", "offer"),
     *("grants", "refusal", "event", "seal", "person", "credential", "cursor", "effect"),
 )
 _TABLE = re.compile(rf"\b(FROM|JOIN|INTO|UPDATE|TABLE) ({'|'.join(_TABLES)})\b")

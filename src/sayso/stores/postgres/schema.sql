@@ -112,6 +112,7 @@ CREATE TABLE call (
     search_key BIGINT NOT NULL,
     caller TEXT NOT NULL DEFAULT '',
     request_group BIGINT NOT NULL DEFAULT 0,
+    words TEXT NOT NULL DEFAULT '',
     decided_by TEXT,
     decided_at BIGINT,
     UNIQUE (run, key)
@@ -149,6 +150,28 @@ CREATE INDEX search_key_tool ON search_key (tool);
 CREATE INDEX search_key_risk ON search_key (risk, kind);
 CREATE INDEX search_key_kind ON search_key (kind, risk);
 CREATE TABLE search_word (word TEXT COLLATE "C" NOT NULL, search_key BIGINT NOT NULL, PRIMARY KEY (word, search_key));
+
+-- The words of one request's title, arguments, run and requester, which are also in call.words.
+CREATE TABLE call_word (word TEXT COLLATE "C" NOT NULL, n BIGINT NOT NULL, PRIMARY KEY (word, n));
+CREATE FUNCTION keep_call_words() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF tg_op <> 'INSERT' THEN
+        DELETE FROM call_word
+            WHERE n = old.n AND word = ANY (string_to_array(substr(old.words, 2), ' '));
+    END IF;
+    IF tg_op <> 'DELETE' THEN
+        INSERT INTO call_word (word, n)
+            SELECT word, new.n FROM unnest(string_to_array(substr(new.words, 2), ' ')) AS word;
+    END IF;
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER call_words_added AFTER INSERT ON call FOR EACH ROW
+    WHEN (new.words <> '') EXECUTE FUNCTION keep_call_words();
+CREATE TRIGGER call_words_changed AFTER UPDATE OF words ON call FOR EACH ROW
+    WHEN (new.words <> old.words) EXECUTE FUNCTION keep_call_words();
+CREATE TRIGGER call_words_deleted AFTER DELETE ON call FOR EACH ROW
+    WHEN (old.words <> '') EXECUTE FUNCTION keep_call_words();
 
 -- What a tool is to people and models, stored once however many calls it gets.
 CREATE TABLE tool (

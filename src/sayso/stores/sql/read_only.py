@@ -26,7 +26,7 @@ from sayso.stores.base import (
     engine_deps,
     page_key,
 )
-from sayso.stores.listing import fits, list_status_of, list_statuses_of, search_key_of, shows
+from sayso.stores.listing import fits, list_status_of, list_statuses_of, shows
 from sayso.stores.nested_runs import inner_runs
 from sayso.stores.row_checks import if_readable, log, tool_of
 from sayso.stores.sql.reads import SqlReads
@@ -81,8 +81,7 @@ class ReadOnlySqlStore(SqlReads):
     def _is_on(self, call: Call, query: Query) -> bool:
         if list_status_of(call) not in list_statuses_of(query) or not fits(call, query):
             return False
-        search_key = search_key_of(call, if_readable(tool_of, self, call))
-        return shows(search_key, query.text, call.id)
+        return shows(call, if_readable(tool_of, self, call), query.text)
 
     def _numbers(self, ids: list[str]) -> dict[str, int]:
         return dict(self._among("SELECT id, n FROM call WHERE id IN ({})", ids)) if ids else {}

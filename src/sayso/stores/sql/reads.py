@@ -5,6 +5,7 @@
 - A page without a search takes its rows from each list status, in order.
 - A search finds the search keys first. If they are few, the first calls of each are merged; if they
   are many, so are the calls, and a walk along the list meets enough of them soon.
+- The calls with a rare word of their own are all read. A common word is met soon along the list.
 - The requests of one run or thread are few, and all of them are read.
 
 Statements are split so that no planner has a choice to get wrong. Limits are written as literals: a
@@ -88,6 +89,8 @@ Piece = tuple[str, list[Any]]
 
 #: With more matching search keys than this, a walk along the list finds enough calls soon.
 FEW_SEARCH_KEYS = 1000
+#: With more calls that have a word of their own than this, a walk along the list meets them soon.
+MANY_OWN = 5000
 #: This many calls are too many to sort for one page.
 MANY_CALLS = 2000
 
@@ -96,6 +99,10 @@ END = f"coalesce(expires_at, {NEVER})"
 WAITS = f"list_status IN ({', '.join(repr(name) for name in OPEN)})"
 _ORDER = {"oldest": "n", "newest": "n DESC", "expiring": f"{END}, n"}
 _BEGINS = "search_word WHERE word >= ? AND word < ?"
+_WORD_BEGINS = "call_word WHERE word >= ? AND word < ?"
+_COUNT_WORDS = (
+    "SELECT count(*) FROM call_word WHERE word IN ({}) AND n = (SELECT n FROM call WHERE id = ?)"
+)
 
 
 class RequestPage:
@@ -166,14 +173,11 @@ class RequestPage:
         query = self._query
         if not self._statuses:
             return []
-        apart = (query.created_after, query.expires_by, query.run, query.thread)
-        if apart == (None,) * 4 and set(self._statuses) <= set(OPEN):
+        ages = (query.created_after, query.created_before)
+        apart = (*ages, query.expires_by, query.run, query.thread)
+        if apart == (None,) * 5 and set(self._statuses) <= set(OPEN):
             counts = [self._counted(viewer), *self._own_open(viewer)]
-            like = self._id_is_like()
-            if like is not None:
-                # Also those that are found by their id, and not by the words of their search key.
-                words, values = self._open_words() or ("1 = 0", [])
-                counts.append(self._read_calls(viewer, like, (f"NOT {words}", values)))
+            counts += self._found_apart(viewer)
         else:
             counts = [self._read_calls(viewer, self._matches())]
         found: dict[tuple[str, str, str, str], RequestGroup] = {}
@@ -225,6 +229,18 @@ class RequestPage:
             )
             by_name = self._group_is(viewer, whole=False, named=True)
             counts.append(self._in_groups([(decided, names * 2), words], by_name))
+        return counts
+
+    def _found_apart(self, viewer: Viewer) -> list[Piece]:
+        """Count the requests found by words of their own or by id, not by their search key."""
+        shows, open_words, like = self._shows(), self._open_words(), self._id_is_like()
+        if shows is None or open_words is None:
+            return []
+        by_words = self._by_words()
+        own = shows if by_words is None else (f"n IN ({by_words[0]})", by_words[1])
+        counts = [self._read_calls(viewer, own, (f"NOT {open_words[0]}", open_words[1]))]
+        if like is not None:
+            counts.append(self._read_calls(viewer, like, (f"NOT {shows[0]}", shows[1])))
         return counts
 
     def _read_calls(self, viewer: Viewer, *calls: Piece | None) -> Piece:
@@ -297,7 +313,10 @@ class RequestPage:
         shows = self._shows()
         if shows is None:
             return self._walk(None)
-        found = self._of_search_keys() if self._search_keys_are_few() else None
+        by_words = self._by_words()
+        found = None
+        if by_words is not None and self._search_keys_are_few():
+            found = self._of_search_keys(by_words)
         if found is None:
             return _union_of([self._walk(self._shows()), self._by_id()])
         return (", ".join("?" * len(found)), found) if found else None
@@ -323,7 +342,7 @@ class RequestPage:
     def _among(self, few: Piece, matches: Piece | None) -> Piece:
         """Read a few calls and select those that are on our lists, later, and match."""
         text, values = _all_of([self._on(self._statuses), self._later(), matches])
-        columns = "n, id, list_status, search_key, created, expires_at"
+        columns = "n, id, list_status, search_key, created, expires_at, words"
         here = f"SELECT {columns} FROM call WHERE {few[0]}"
         found = f"WITH here AS MATERIALIZED ({here}) SELECT n FROM here AS call WHERE {text}"
         return f"SELECT n FROM ({found}) AS found", [*few[1], *values]
@@ -355,6 +374,8 @@ class RequestPage:
         query, pieces = self._query, list[Piece]()
         if query.created_after is not None:
             pieces.append(("created >= ?", [query.created_after]))
+        if query.created_before is not None:
+            pieces.append(("created <= ?", [query.created_before]))
         if query.expires_by is not None:
             pieces.append((f"{END} <= ?", [query.expires_by]))
         if query.after is not None:
@@ -368,20 +389,24 @@ class RequestPage:
     # -- through the search keys
 
     def _shows(self, *, without_text: bool = False) -> Piece | None:
-        """Match a call's search key; ``None`` if the query does not restrict it."""
-        piece = self._search_key_is(None if without_text else self._wanted)
+        """Match a call's search key and words; ``None`` if the query does not restrict them."""
+        words = None if without_text else self._wanted
+        piece = self._search_key_is(words, "search_key.words || call.words")
         if piece is None:
             return None
         text, values = piece
         found = f"SELECT 1 FROM search_key WHERE search_key.id = call.search_key AND {text}"
         return f"EXISTS ({found})", values
 
-    def _search_key_is(self, words: Wanted | None) -> Piece | None:
+    def _search_key_is(self, words: Wanted | None, column: str = "words") -> Piece | None:
         query, pieces = self._query, list[Piece]()
         for name in ("agent", "tool", "risk"):
             value = getattr(query, name)
             if value is not None:
                 pieces.append((f"{name} = ?", [short(value)]))
+        for name, part in query.parts:
+            escaped = "".join(f"!{char}" if char in "!%_" else char for char in part)
+            pieces.append((f"lower({name}) LIKE ? ESCAPE '!'", [f"%{escaped}%"]))
         if query.agents is not None:
             marks = ", ".join("?" * len(query.agents))
             agents = [short(agent) for agent in query.agents]
@@ -389,7 +414,7 @@ class RequestPage:
         if query.kind not in (None, "in_doubt"):
             pieces.append(("kind = ?", [query.kind]))
         if words is not None:
-            pieces.append(_words_are(words))
+            pieces.append(_words_are(words, column))
         return _all_of(pieces) if pieces else None
 
     def _search_keys_are_few(self) -> bool:
@@ -409,7 +434,7 @@ class RequestPage:
             self._wanted = Wanted(tuple(ordered), words.ids)
         return bool(min(counts) <= FEW_SEARCH_KEYS)
 
-    def _of_search_keys(self) -> list[int] | None:
+    def _of_search_keys(self, others: Piece) -> list[int] | None:
         """Merge the first calls of a few search keys; ``None`` if that would cost too much."""
         query = self._query
         if query.sort == "expiring" and not self._calls_are_few():
@@ -417,6 +442,7 @@ class RequestPage:
         limit = MANY_CALLS if query.sort == "expiring" else query.limit
         lists = [text.split(",") for text in self._first_of_search_keys(limit)]
         found = {int(n) for numbers in lists for n in numbers}
+        found.update(row[0] for row in self._rows(*others))
         by_id = self._by_id()
         if by_id is not None:
             found.update(row[0] for row in self._rows(*by_id))
@@ -457,6 +483,29 @@ class RequestPage:
             values = [rarest, after_prefix(rarest), *values]
         return f"SELECT id FROM search_key WHERE {text}", values
 
+    # -- by the words of single calls
+
+    def _by_words(self) -> Piece | None:
+        """Select the calls that need words of their own to match; ``None`` if they are many."""
+        words = () if self._wanted is None else self._wanted.words
+        if not words:
+            return "SELECT n FROM call WHERE 1 = 0", []
+        counted = (
+            f"(SELECT count(*) FROM (SELECT 1 FROM {_WORD_BEGINS} LIMIT {MANY_OWN + 1}) AS c), "
+            f"(SELECT count(*) FROM (SELECT 1 FROM {_BEGINS} LIMIT 1) AS c)"
+        )
+        ranges = [end for word in words for end in (word, after_prefix(word)) * 2]
+        (row,) = self._rows(f"SELECT {', '.join([counted] * len(words))}", ranges)
+        counts = list(zip(row[::2], words, row[1::2], strict=True))
+        # A word that no search key has must be the call's own, so the rarest of these finds all.
+        own = [count for count in counts if not count[2]]
+        counts = [min(own)] if own else counts
+        if sum(many for many, *_ in counts) > MANY_OWN:
+            return None
+        few = " UNION ".join([f"SELECT n FROM {_WORD_BEGINS}"] * len(counts))
+        ends = [end for _, word, _ in counts for end in (word, after_prefix(word))]
+        return self._among((f"n IN ({few})", ends), self._shows())
+
     # -- by id
 
     def _by_id(self) -> Piece | None:
@@ -471,9 +520,9 @@ class RequestPage:
         return (f"({text})", values) if ids else None
 
 
-def _words_are(wanted: Wanted) -> Piece:
-    """Match the words of a search key; a text without words matches none."""
-    text = " AND ".join(["words LIKE ?"] * len(wanted.words)) or "1 = 0"
+def _words_are(wanted: Wanted, column: str = "words") -> Piece:
+    """Match the words in a column; a text without words matches none."""
+    text = " AND ".join([f"{column} LIKE ?"] * len(wanted.words)) or "1 = 0"
     return text, [f"% {word}%" for word in wanted.words]
 
 
@@ -895,9 +944,12 @@ class SqlReads:
         shown = -len(sql.LISTED.split(", ")) - len(GroupKey._fields) + 1
         found = []
         for row, call in zip(rows, calls, strict=True):
-            list_status, search_key, _, by, at, *group = row[shown:]
+            list_status, search_key, _, by, at, words, *group = row[shown:]
             in_group = None if group[0] is None else tuple(group)
-            found.append(ListedCall(call, list_status, search_key, in_group, by, at))
+            names = words.split()
+            indexed = self._among(_COUNT_WORDS, names, call.id)
+            listed = (list_status, search_key, in_group, by, at)
+            found.append(ListedCall(call, *listed, words if indexed == [(len(names),)] else None))
         return found
 
     def call_row(self, call_id: str) -> dict[str, Any] | None:

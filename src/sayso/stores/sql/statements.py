@@ -114,7 +114,7 @@ CALL_CHANGES = (
     "effect_key, doubt, refusals, seq, mac"
 )
 #: The columns that lists and counts are made from, after those of the row itself.
-LISTED = "list_status, search_key, request_group, decided_by, decided_at"
+LISTED = "list_status, search_key, request_group, decided_by, decided_at, words"
 CALL_PLACE = f"expires_at, caller, {LISTED}"
 RUN_CHANGES = (
     "stop, wake, token, owner, ready_at, asked, ready, running, in_doubt, snapshot, output, "
@@ -283,6 +283,7 @@ CHECK_TABLES = "SELECT " + ", ".join(
         "call": f"n, {_NEW_CALL}",
         "search_key": "id, kind, agent, tool, risk, words",
         "search_word": "word, search_key",
+        "call_word": "word, n",
         "request_group": f"id, {_GROUP}",
         "open_count": "list_status, request_group, search_key, many",
         "tool": TOOL,

@@ -41,6 +41,7 @@ from sayso.stores.listing import (
     group_key_of,
     list_status_of,
     search_key_of,
+    words_of,
 )
 from sayso.stores.row_checks import DAMAGE, UNREADABLE, RowDecoder, event_taken, tampered
 from sayso.stores.sql import statements as sql
@@ -445,6 +446,7 @@ class SqlTransaction:
             and was.caller == call.caller
             and was.tool_digest == call.tool_digest
             and (was.args, was.original, was.written) == (call.args, call.original, call.written)
+            and was.title == call.title
             # in a tuple, what is the same object is not compared field by field
             and (was.terms, was.decision) == (call.terms, call.decision)
         )
@@ -452,8 +454,9 @@ class SqlTransaction:
     def _listed(self, call: Call, list_status: str, work: UnitOfWork) -> tuple[Any, ...]:
         """Return the columns that lists and counts are made from."""
         group = self._known(group_key_of(call)) if list_status else UNGROUPED
-        search_key = self._known(search_key_of(call, self._tool_of(call, work)))
-        return list_status, search_key, group, *decided(call)
+        tool = self._tool_of(call, work)
+        search_key = self._known(search_key_of(call, tool))
+        return list_status, search_key, group, *decided(call), words_of(call, tool)
 
     def _known(self, key: SearchKey | GroupKey) -> int:
         """Return the id of a key, which is written if it is not known to be in the database."""

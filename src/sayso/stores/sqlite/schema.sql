@@ -110,6 +110,7 @@ CREATE TABLE call (
     search_key INTEGER NOT NULL,
     caller TEXT NOT NULL DEFAULT '',
     request_group INTEGER NOT NULL DEFAULT 0,
+    words TEXT NOT NULL DEFAULT '',
     decided_by TEXT,
     decided_at INTEGER,
     UNIQUE (run, key)
@@ -148,6 +149,24 @@ CREATE INDEX search_key_risk ON search_key (risk, kind);
 CREATE INDEX search_key_kind ON search_key (kind, risk);
 CREATE TABLE search_word (word TEXT NOT NULL, search_key INTEGER NOT NULL, PRIMARY KEY (word, search_key))
     WITHOUT ROWID;
+
+-- The words of one request's title, arguments, run and requester, which are also in call.words.
+CREATE TABLE call_word (word TEXT NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (word, n)) WITHOUT ROWID;
+CREATE TRIGGER call_words_added AFTER INSERT ON call WHEN new.words <> '' BEGIN
+    INSERT INTO call_word (word, n)
+        SELECT value, new.n FROM json_each('["' || replace(substr(new.words, 2), ' ', '","') || '"]');
+END;
+CREATE TRIGGER call_words_changed AFTER UPDATE OF words ON call WHEN new.words <> old.words BEGIN
+    DELETE FROM call_word WHERE n = old.n AND word IN
+        (SELECT value FROM json_each('["' || replace(substr(old.words, 2), ' ', '","') || '"]'));
+    INSERT INTO call_word (word, n)
+        SELECT value, new.n FROM json_each('["' || replace(substr(new.words, 2), ' ', '","') || '"]')
+        WHERE new.words <> '';
+END;
+CREATE TRIGGER call_words_deleted AFTER DELETE ON call WHEN old.words <> '' BEGIN
+    DELETE FROM call_word WHERE n = old.n AND word IN
+        (SELECT value FROM json_each('["' || replace(substr(old.words, 2), ' ', '","') || '"]'));
+END;
 
 -- What a tool is to people and models, stored once however many calls it gets.
 CREATE TABLE tool (
