@@ -50,7 +50,7 @@ async def test_changed_instructions_and_models_continue_by_default(world: World)
     assert asked(agent)[0].instructions == "Be quick."
 
 
-async def test_refuse_leaves_a_changed_agents_run_alone(world: World) -> None:
+async def test_refuse_option_leaves_run_untouched(world: World) -> None:
     request = await paused(world, instructions="Be kind.")
     changed = world.agent(say("Done."), instructions="Be quick.", on_change="refuse")
     with pytest.raises(sayso.Conflict, match="changed since run"):
@@ -63,7 +63,7 @@ async def test_refuse_leaves_a_changed_agents_run_alone(world: World) -> None:
     assert (await changed.resume("t")).output == "Done."
 
 
-async def test_ask_puts_what_was_approved_to_people_again_once(world: World) -> None:
+async def test_ask_option_asks_again_once(world: World) -> None:
     request = await paused(world, instructions="Be kind.", on_change="ask")
     await world.inbox.decide(request.id, request.approve(), by="bea")
     changed = world.agent(say("Done."), instructions="Be quick.", on_change="ask")
@@ -74,7 +74,7 @@ async def test_ask_puts_what_was_approved_to_people_again_once(world: World) -> 
     assert (result.status, world.ran) == ("done", [("pay", (3, "ana"))])
 
 
-async def test_ask_asks_nothing_again_where_nothing_changed(world: World) -> None:
+async def test_ask_option_resumes_unchanged_agent(world: World) -> None:
     request = await paused(world, on_change="ask")
     agent = world.agent(say("Done."), on_change="ask")
     result = await agent.resume("t", decisions=[request.approve()])
@@ -94,7 +94,7 @@ async def test_a_changed_tool_is_always_asked_again(world: World, on_change: str
     assert (result.status, world.ran) == ("done", [("new pay", (3, "ana"))])
 
 
-async def test_a_tool_that_changed_while_pending_is_asked_again(world: World) -> None:
+async def test_tool_changed_while_pending_asks_again(world: World) -> None:
     request = await paused(world)
     agent = world.agent(say("Done."), tools=[a_tool(world, version="2")])
     assert (await agent.resume("t")).interruptions == (request,)
@@ -102,7 +102,7 @@ async def test_a_tool_that_changed_while_pending_is_asked_again(world: World) ->
     assert (result.interruptions[0].revision, world.ran) == (2, [])
 
 
-async def test_a_changed_tool_with_a_new_argument_is_asked_again(world: World) -> None:
+async def test_tool_with_new_argument_asks_again(world: World) -> None:
     request = await paused(world)
 
     @sayso.tool(needs_approval=True)
@@ -120,7 +120,7 @@ async def test_a_changed_tool_with_a_new_argument_is_asked_again(world: World) -
     assert (result.status, world.ran) == ("done", [("EUR", (3, "ana"))])
 
 
-async def test_a_tool_that_takes_other_arguments_now_is_cancelled(world: World) -> None:
+async def test_call_with_outdated_arguments_is_cancelled(world: World) -> None:
     request = await paused(world)
 
     @sayso.tool(needs_approval=True)
@@ -138,7 +138,7 @@ async def test_a_tool_that_takes_other_arguments_now_is_cancelled(world: World) 
     )
 
 
-async def test_a_tool_that_is_gone_is_not_run_and_the_model_is_reported(world: World) -> None:
+async def test_removed_tool_is_reported_to_model(world: World) -> None:
     request = await paused(world)
     agent = world.agent(say("Then not."), tools=[])
     result = await agent.resume("t", decisions=[request.approve()])
@@ -146,7 +146,7 @@ async def test_a_tool_that_is_gone_is_not_run_and_the_model_is_reported(world: W
     assert error_in(told(agent)[0]) == "The tool 'pay' no longer exists. It did not run."
 
 
-async def test_of_a_tool_that_is_gone_the_undecided_stays_and_a_no_still_counts(
+async def test_removed_tool_keeps_undecided_requests(
     world: World,
 ) -> None:
     agent = world.agent(calls(PAY, PAY))
@@ -160,7 +160,7 @@ async def test_of_a_tool_that_is_gone_the_undecided_stays_and_a_no_still_counts(
     assert (result.output, len(told(agent))) == ("Then not.", 2)
 
 
-async def test_the_error_for_a_renamed_agent_names_the_owner_of_the_run(world: World) -> None:
+async def test_renamed_agent_cannot_resume_run(world: World) -> None:
     request = await paused(world)
     renamed = world.agent(say("Done."), name="renamed")
     with pytest.raises(sayso.Conflict, match="belongs to agent 'assistant', not to 'renamed'"):
@@ -168,7 +168,7 @@ async def test_the_error_for_a_renamed_agent_names_the_owner_of_the_run(world: W
     assert (await world.inbox.get(request.id)).status == "pending"
 
 
-async def test_a_tool_that_lost_its_body_is_not_run(world: World) -> None:
+async def test_tool_without_its_body_is_not_run(world: World) -> None:
     request = await paused(world)
 
     @sayso.tool
@@ -179,7 +179,7 @@ async def test_a_tool_that_lost_its_body_is_not_run(world: World) -> None:
     assert (result.output, world.ran) == ("Then not.", [])
 
 
-async def test_defaults_added_to_an_edit_are_shown_before_it_runs(world: World) -> None:
+async def test_defaults_added_to_edit_are_shown(world: World) -> None:
     @sayso.tool(needs_approval=True)
     def pay(item: Item) -> str:
         """Pay for it."""

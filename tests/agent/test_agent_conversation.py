@@ -77,7 +77,7 @@ class Reads(MemoryStore):
         return rows
 
 
-async def test_a_long_conversation_is_not_read_again() -> None:
+async def test_long_conversation_is_read_once() -> None:
     store = Reads()
     agent = agent_on(store)
     await speak(agent, 30)
@@ -89,7 +89,7 @@ async def test_a_long_conversation_is_not_read_again() -> None:
     assert len(shown_to(agent)[-1]) == 63
 
 
-async def test_messages_of_others_in_between_are_shown(store: Store) -> None:
+async def test_messages_of_other_processes_are_shown(store: Store) -> None:
     one, other = agent_on(store), agent_on(store)
     await speak(one, 15)
     await speak(other, 3)
@@ -102,7 +102,7 @@ async def test_messages_of_others_in_between_are_shown(store: Store) -> None:
     assert result.output == "noted"
 
 
-async def test_pruned_messages_are_not_shown_from_the_cache(timed: Store, clock: FakeClock) -> None:
+async def test_cache_drops_pruned_messages(timed: Store, clock: FakeClock) -> None:
     agent = agent_on(timed)
     await speak(agent, 15)
     await agent.run("send", thread="t")
@@ -115,7 +115,7 @@ async def test_pruned_messages_are_not_shown_from_the_cache(timed: Store, clock:
     assert roles == ["user", "assistant", "tool"]
 
 
-async def test_a_thread_that_is_pruned_in_part_is_read_again(
+async def test_partly_pruned_thread_is_read_again(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs are pruned in batches, in the order of their ids: a thread may have a gap meanwhile."""
@@ -152,7 +152,7 @@ async def test_a_thread_that_is_pruned_in_part_is_read_again(
     store.close()
 
 
-async def test_a_model_may_do_what_it_likes_with_what_it_is_shown(store: Store) -> None:
+async def test_model_cannot_change_stored_messages(store: Store) -> None:
     class Spoils(Keeps):
         async def reply(self, request: Any) -> Any:
             reply = await super().reply(request)
@@ -172,7 +172,7 @@ async def test_a_model_may_do_what_it_likes_with_what_it_is_shown(store: Store) 
     assert last[-2]["calls"][0]["name"] == last[1]["calls"][0]["name"] == "send"
 
 
-async def test_a_model_may_change_later_what_it_was_shown_before(store: Store) -> None:
+async def test_model_cannot_change_later_requests(store: Store) -> None:
     class Late(Keeps):
         before: Sequence[Any] = ()
 
@@ -194,7 +194,7 @@ async def test_a_model_may_change_later_what_it_was_shown_before(store: Store) -
     assert set(names) == {"send"}
 
 
-async def test_a_tool_may_change_what_it_is_shown(store: Store) -> None:
+async def test_tool_cannot_change_stored_messages(store: Store) -> None:
     @sayso.tool(name="send")
     def spoil(ctx: sayso.Context, to: str) -> str:
         """Send it."""
@@ -222,7 +222,7 @@ async def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert store.read >= 30
 
 
-async def test_the_usage_of_a_run_is_counted_once(store: Store) -> None:
+async def test_usage_of_run_is_counted_once(store: Store) -> None:
     def uses(messages: Sequence[Any]) -> Any:
         asks = [m.get("content") for m in messages[-3:]].count("send") and len(messages) < 28
         reply = call("send", {"to": "ann"}) if asks else say("noted")

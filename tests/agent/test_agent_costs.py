@@ -79,7 +79,7 @@ async def one_approval(counted: Counted, thread: str) -> dict[str, Any]:
     return counts
 
 
-async def test_a_thousand_turns_cost_no_more_rows_than_one(counted: Counted) -> None:
+async def test_rows_do_not_grow_with_turns(counted: Counted) -> None:
     await one_approval(counted, "warm")  # the tool itself is stored once
     counted.grow("brief", 1)
     counted.grow("large", 1000)
@@ -87,14 +87,14 @@ async def test_a_thousand_turns_cost_no_more_rows_than_one(counted: Counted) -> 
     assert len(counted.store.messages("large")) == 2004
 
 
-async def test_a_gated_call_takes_five_commits(counted: Counted) -> None:
+async def test_gated_call_needs_five_commits(counted: Counted) -> None:
     counts = await one_approval(counted, "t")
     assert counts["pause"][1] == ["propose"]
     assert counts["decide"][1] == ["decide"]
     assert counts["resume"][1] == ["claim+start", "record", "propose+finish"]
 
 
-async def test_the_hundredth_approval_on_a_thread_costs_what_the_second_did(
+async def test_approvals_on_thread_cost_the_same(
     counted: Counted,
 ) -> None:
     seen = [await one_approval(counted, "t") for _ in range(100)]
@@ -102,7 +102,7 @@ async def test_the_hundredth_approval_on_a_thread_costs_what_the_second_did(
     assert len(counted.world.ran) == 100
 
 
-async def test_a_hundred_requests_of_one_turn(counted: Counted) -> None:
+async def test_hundred_requests_share_few_commits(counted: Counted) -> None:
     world = counted.world
     many = calls(*(call("pay", {"amount": n, "to": None}) for n in range(100)))
     agent = world.agent(many, say("Done."))
@@ -122,7 +122,7 @@ async def test_a_hundred_requests_of_one_turn(counted: Counted) -> None:
     assert sorted(amount for amount, _ in world.effects("pay")) == list(range(100))
 
 
-async def test_a_run_of_many_turns_resumes_at_the_same_cost(counted: Counted) -> None:
+async def test_resume_costs_the_same_every_turn(counted: Counted) -> None:
     """The pauses belong to one run, not only to one thread."""
     world = counted.world
     agent = world.agent(model=ScriptedModel([*[PAY] * 30, say("Done.")]), max_turns=50)

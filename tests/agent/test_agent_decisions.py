@@ -22,7 +22,7 @@ MIXED = calls(
 )
 
 
-async def test_an_approved_call_runs_once_and_the_run_continues(world: World) -> None:
+async def test_approved_call_runs_once(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("pay ana", thread="t")
     assert (result.status, result.output, world.ran) == ("paused", None, [])
@@ -42,7 +42,7 @@ async def test_an_approved_call_runs_once_and_the_run_continues(world: World) ->
     assert (decided.decision.by, decided.decision.channel) == ("bea", "state")
 
 
-async def test_edited_arguments_run_and_the_model_is_reported(world: World) -> None:
+async def test_edited_call_runs_and_is_reported(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("pay ana", thread="t")
     result.state.edit(result.interruptions[0], {"amount": 2}, by="bea")
@@ -56,7 +56,7 @@ async def test_edited_arguments_run_and_the_model_is_reported(world: World) -> N
     assert stored.original == {"amount": 3, "to": "ana"}
 
 
-async def test_an_edit_that_does_not_fit_the_tool_is_refused_in_front_of_the_person(
+async def test_invalid_edit_is_refused(
     world: World,
 ) -> None:
     agent = world.agent(PAY, say("Done."))
@@ -68,9 +68,7 @@ async def test_an_edit_that_does_not_fit_the_tool_is_refused_in_front_of_the_per
 
 
 @pytest.mark.parametrize("other", ["t2", "t/2"])
-async def test_a_decision_on_another_thread_is_refused_before_any_counts(
-    world: World, other: str
-) -> None:
+async def test_decision_of_other_thread_refuses_all(world: World, other: str) -> None:
     agent = world.agent(PAY, PAY, say("Done."))
     here = (await agent.run("pay ana", thread="t")).interruptions[0]
     there = (await agent.run("pay ana", thread=other)).interruptions[0]
@@ -81,7 +79,7 @@ async def test_a_decision_on_another_thread_is_refused_before_any_counts(
     assert (await agent.resume("t", decisions=[here.approve()])).status == "done"
 
 
-async def test_an_edit_that_the_policy_forbids_is_refused_in_front_of_the_person(
+async def test_edit_against_policy_is_refused(
     world: World,
 ) -> None:
     policy = sayso.Policy([sayso.Rule(tool="pay", where="amount > 100", verdict="deny")])
@@ -98,7 +96,7 @@ async def test_an_edit_that_the_policy_forbids_is_refused_in_front_of_the_person
     assert "cancelled" in error_in(told(agent)[0])
 
 
-async def test_the_model_learns_that_a_person_rejected(world: World) -> None:
+async def test_rejection_is_reported_to_model(world: World) -> None:
     agent = world.agent(PAY, say("Then not."))
     result = await agent.run("pay ana", thread="t")
     result.state.reject(result.interruptions[0], "too much", by="bea")
@@ -118,7 +116,7 @@ async def test_a_rejection_never_becomes_the_final_output(world: World) -> None:
     assert len(asked(agent)) == 2
 
 
-async def test_a_person_may_give_the_result_in_place_of_the_run(world: World) -> None:
+async def test_response_replaces_the_run(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("pay ana", thread="t")
     result.state.respond(result.interruptions[0], "I paid in cash", by="bea")
@@ -126,7 +124,7 @@ async def test_a_person_may_give_the_result_in_place_of_the_run(world: World) ->
     assert (world.ran, told(agent)) == ([], ["I paid in cash"])
 
 
-async def test_a_result_that_a_person_gives_fits_the_return_annotation(world: World) -> None:
+async def test_response_must_fit_return_type(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("pay ana", thread="t")
     result.state.respond(result.interruptions[0], 7, by="bea")
@@ -134,7 +132,7 @@ async def test_a_result_that_a_person_gives_fits_the_return_annotation(world: Wo
         await agent.resume(result.state)
 
 
-async def test_resuming_with_nothing_decided_pauses_again_without_a_model_call(
+async def test_resume_without_decision_calls_no_model(
     world: World,
 ) -> None:
     agent = world.agent(PAY)
@@ -145,7 +143,7 @@ async def test_resuming_with_nothing_decided_pauses_again_without_a_model_call(
     assert (len(asked(agent)), world.ran) == (1, [])
 
 
-async def test_free_siblings_run_before_the_pause_and_decided_ones_as_they_are_decided(
+async def test_siblings_run_as_they_are_decided(
     world: World,
 ) -> None:
     agent = world.agent(MIXED, say("Done."))
@@ -173,7 +171,7 @@ async def test_calls_that_ran_before_the_pause_do_not_run_again(world: World) ->
     assert len(told(agent)) == 3
 
 
-async def test_one_answer_for_each_call_however_often_it_is_resumed(world: World) -> None:
+async def test_each_call_has_one_answer(world: World) -> None:
     agent = world.agent(MIXED, say("Done."))
     result = await agent.run("go", thread="t")
     first, second = result.interruptions
@@ -186,7 +184,7 @@ async def test_one_answer_for_each_call_however_often_it_is_resumed(world: World
     assert len(answers) == len(set(answers)) == 3
 
 
-async def test_an_item_that_is_not_there_is_an_error(world: World) -> None:
+async def test_unknown_request_is_an_error(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("pay ana", thread="t")
     made_up = replace(result.interruptions[0], id="req_nobody")
@@ -198,14 +196,14 @@ async def test_an_item_that_is_not_there_is_an_error(world: World) -> None:
     assert (await agent.resume("t")).status == "paused"
 
 
-async def test_a_decision_that_names_no_request_is_an_error(world: World) -> None:
+async def test_decision_without_request_is_an_error(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     await agent.run("pay ana", thread="t")
     with pytest.raises(sayso.InvalidDecision, match=r"request\.approve"):
         await agent.resume("t", decisions=[sayso.Approve()])
 
 
-async def test_deciding_by_id_alone(world: World) -> None:
+async def test_request_id_is_enough_to_decide(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("pay ana", thread="t")
     result.state.approve(result.interruptions[0].id, by="bea")
@@ -220,7 +218,7 @@ async def test_a_request_of_another_digest_is_a_conflict(world: World) -> None:
         await agent.resume("t", decisions=[other.approve()])
 
 
-async def test_the_last_word_counts_until_one_is_written_then_the_first(world: World) -> None:
+async def test_last_staged_decision_counts(world: World) -> None:
     agent = world.agent(TWO, say("Done."))
     result = await agent.run("go", thread="t")
     first, second = result.interruptions
@@ -238,7 +236,7 @@ async def test_the_last_word_counts_until_one_is_written_then_the_first(world: W
     assert world.ran == []
 
 
-async def test_a_decision_is_of_its_own_call_only(world: World) -> None:
+async def test_decision_covers_only_its_call(world: World) -> None:
     agent = world.agent(TWO, PAY, say("Done."))
     result = await agent.run("go", thread="t")
     first, second = result.interruptions
@@ -250,7 +248,7 @@ async def test_a_decision_is_of_its_own_call_only(world: World) -> None:
     assert world.ran == [("pay", (2, "cy"))]
 
 
-async def test_a_decision_made_anywhere_resumes_the_same_way(world: World) -> None:
+async def test_inbox_decision_resumes_the_run(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("pay ana", thread="t")
     (request,) = (await world.inbox.pending()).items
@@ -259,7 +257,7 @@ async def test_a_decision_made_anywhere_resumes_the_same_way(world: World) -> No
     assert (result.status, world.ran) == ("done", [("pay", (3, "ana"))])
 
 
-async def test_another_agent_object_resumes_it(world: World) -> None:
+async def test_other_agent_object_resumes_run(world: World) -> None:
     await world.agent(PAY).run("pay ana", thread="t")
     (request,) = (await world.inbox.pending()).items
     other = world.agent(say("Done."))
@@ -267,7 +265,7 @@ async def test_another_agent_object_resumes_it(world: World) -> None:
     assert (result.output, world.ran) == ("Done.", [("pay", (3, "ana"))])
 
 
-async def test_a_channel_that_decides_at_once_leaves_no_pause(world: World) -> None:
+async def test_channel_deciding_at_once_avoids_pause(world: World) -> None:
     person = ScriptedReviewer(world.store, {"pay": sayso.Request.approve})
     agent = world.agent(TWO, PAY, say("Done."), channels=[person])
     result = await agent.run("go", thread="t")
@@ -275,7 +273,7 @@ async def test_a_channel_that_decides_at_once_leaves_no_pause(world: World) -> N
     assert sorted(world.effects("pay")) == [(1, "bo"), (2, "cy"), (3, "ana")]
 
 
-def test_the_agent_is_small() -> None:
+def test_agent_has_its_public_methods() -> None:
     public = {name for name in vars(Agent) if not name.startswith("_")}
     assert {"run", "resume", "stream", "cancel", "run_sync", "resume_sync"} <= public
 
@@ -283,7 +281,7 @@ def test_the_agent_is_small() -> None:
 # -- once
 
 
-async def test_the_same_state_resumed_twice_in_turn_runs_the_call_once(world: World) -> None:
+async def test_state_resumed_twice_runs_call_once(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("pay ana", thread="t")
     result.state.approve(result.interruptions[0])
@@ -295,7 +293,7 @@ async def test_the_same_state_resumed_twice_in_turn_runs_the_call_once(world: Wo
     assert (world.ran, len(asked(agent))) == ([("pay", (3, "ana"))], 2)
 
 
-async def test_the_same_state_resumed_at_once_runs_the_call_once(world: World) -> None:
+async def test_state_resumed_in_parallel_runs_call_once(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("pay ana", thread="t")
     (request,) = result.interruptions
@@ -309,7 +307,7 @@ async def test_the_same_state_resumed_at_once_runs_the_call_once(world: World) -
     assert (world.ran, len(asked(agent))) == ([("pay", (3, "ana"))], 2)
 
 
-async def test_a_finished_run_is_given_again_without_a_model_call(world: World) -> None:
+async def test_finished_run_returns_stored_output(world: World) -> None:
     agent = world.agent(say("Done."))
     first = await agent.run("hello", thread="t")
     for where in (first.state, first.run, "t"):
@@ -318,7 +316,7 @@ async def test_a_finished_run_is_given_again_without_a_model_call(world: World) 
     assert len(asked(agent)) == 1
 
 
-async def test_a_model_that_fails_after_the_tool_does_not_run_it_again(world: World) -> None:
+async def test_model_failure_does_not_repeat_tool(world: World) -> None:
     agent = world.agent(PAY, ConnectionError("gone"), say("Done."))
     result = await agent.run("pay ana", thread="t")
     with pytest.raises(ConnectionError):
@@ -330,7 +328,7 @@ async def test_a_model_that_fails_after_the_tool_does_not_run_it_again(world: Wo
     assert told(agent) == ["paid 3 to ana"]
 
 
-async def test_a_tool_that_raises_is_not_run_again(world: World) -> None:
+async def test_raising_tool_is_not_run_again(world: World) -> None:
     @sayso.tool(needs_approval=True)
     def burn() -> None:
         """Burn."""
@@ -346,7 +344,7 @@ async def test_a_tool_that_raises_is_not_run_again(world: World) -> None:
     assert error_in(told(agent)[0]) == "The call failed: OSError: smoke"
 
 
-async def test_a_listener_that_fails_does_not_make_a_call_run_again(world: World) -> None:
+async def test_failing_listener_does_not_repeat_call(world: World) -> None:
     def broken(event: object) -> None:
         raise ValueError("I am broken")
 
@@ -357,7 +355,7 @@ async def test_a_listener_that_fails_does_not_make_a_call_run_again(world: World
     assert (result.status, world.ran) == ("done", [("pay", (3, "ana"))])
 
 
-async def test_invalid_runs_and_invalid_decisions_have_different_errors(world: World) -> None:
+async def test_invalid_run_and_decision_errors_differ(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("pay ana", thread="t")
     with pytest.raises(sayso.InvalidCall, match=r"pass result\.state, a run's id or a thread"):

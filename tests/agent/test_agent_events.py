@@ -35,7 +35,7 @@ PAY = call("pay", {"amount": 3, "to": None})
 LOOK = call("look", {"what": "x"})
 
 
-async def test_the_events_of_a_pause_and_a_resume(world: World) -> None:
+async def test_pause_and_resume_emit_events(world: World) -> None:
     agent = world.agent(calls(PAY, LOOK, call("nope")), say("Done."))
     result = await agent.run("go", thread="t", requester="ana")
     events = list(world.events)
@@ -74,7 +74,7 @@ async def test_one_call_has_one_id_in_all_events(world: World) -> None:
     assert (len(ids), set(ids)) == (5, {result.interruptions[0].id})
 
 
-async def test_calls_that_do_not_run_are_events_too(world: World) -> None:
+async def test_closed_call_is_an_event(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("go", thread="t")
     await agent.resume("t", decisions=[result.interruptions[0].reject("no")])
@@ -83,7 +83,7 @@ async def test_calls_that_do_not_run_are_events_too(world: World) -> None:
     assert "A person rejected" in closed.content
 
 
-async def test_nothing_is_reported_before_it_is_written(world: World) -> None:
+async def test_event_follows_the_stored_row(world: World) -> None:
     stored: list[Any] = []
 
     def look(event: Any) -> None:
@@ -96,14 +96,14 @@ async def test_nothing_is_reported_before_it_is_written(world: World) -> None:
     assert [call.status for call in stored] == ["asked"]
 
 
-async def test_a_run_that_raises_says_so_last(world: World) -> None:
+async def test_failed_run_ends_with_errored(world: World) -> None:
     agent = world.agent(ModelError("no key"))
     with pytest.raises(ModelError):
         await agent.run("go", thread="t")
     assert world.happened() == ["Started", "ModelAsked", "Errored"]
 
 
-async def test_interactive_channels_are_notified_again_and_others_are_not(world: World) -> None:
+async def test_only_interactive_channels_are_notified_again(world: World) -> None:
     told: list[str] = []
 
     class Channel:
@@ -237,7 +237,7 @@ async def test_spans_inside_a_tool_are_children_of_its_span(
     assert trace.get_current_span() is before
 
 
-async def test_the_span_of_a_sub_agent_is_a_child_of_its_call(
+async def test_sub_agent_span_is_child_of_call(
     world: World, tracing: Tracing, spans: InMemorySpanExporter
 ) -> None:
     inner = Agent(
@@ -280,13 +280,13 @@ async def test_spans_end_however_it_ends(
     assert tracing._spans == {}
 
 
-async def test_the_tracer_of_the_application_is_the_default(world: World) -> None:
+async def test_application_tracer_is_the_default(world: World) -> None:
     agent = world.agent(say("Done."))
     agent.listeners.append(Tracing())
     assert (await agent.run("go", thread="t")).status == "done"
 
 
-def test_without_opentelemetry_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_opentelemetry_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     monkeypatch.delitem(sys.modules, "sayso.agent.tracing")
     with pytest.raises(ImportError, match=r'pip install "sayso\[otel\]"'):

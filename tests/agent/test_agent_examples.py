@@ -43,12 +43,12 @@ def load(name: str) -> ModuleType:
     return module
 
 
-def test_every_example_of_the_seeds_is_there() -> None:
+def test_seed_examples_all_exist() -> None:
     assert set(NAMES) >= SEEDS
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_an_example_over_the_wire(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_example_runs_over_the_wire(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     module = load(name)
     with FakeOpenAI(module.SCRIPT) as server:
         http = openai.DefaultAsyncHttpxClient(verify=False)
@@ -63,7 +63,7 @@ async def test_an_example_over_the_wire(name: str, capsys: pytest.CaptureFixture
         module.database.close()
 
 
-def test_the_model_is_an_option(tmp_path: Path) -> None:
+def test_example_accepts_a_model_option(tmp_path: Path) -> None:
     module = load("deployment_assistant")
     with FakeOpenAI(module.SCRIPT) as server:
         env = {**os.environ, "OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "sk-test"}

@@ -17,7 +17,7 @@ from sayso.rows import CallStatus
 from sayso.testing.scripted_model import call, calls, say
 
 
-async def test_sync_tools_run_off_the_loop_and_side_by_side(world: World) -> None:
+async def test_sync_tools_run_in_parallel_threads(world: World) -> None:
     main = threading.get_ident()
     meet = threading.Barrier(2, timeout=60)
     both_here, ticked = threading.Event(), threading.Event()
@@ -42,7 +42,7 @@ async def test_sync_tools_run_off_the_loop_and_side_by_side(world: World) -> Non
     assert told(agent) == ["false", "false"]
 
 
-async def test_many_slow_tools_hold_up_neither_each_other_nor_the_loops_own_threads(
+async def test_slow_tools_block_no_other_threads(
     world: World,
 ) -> None:
     meet = threading.Barrier(41, timeout=60)
@@ -83,7 +83,7 @@ async def test_a_tool_error_is_reported_without_a_traceback(
     assert str(error) in said or "coroutine raised StopIteration" in said
 
 
-async def test_a_result_that_cannot_be_stored_is_said_to_have_run(world: World) -> None:
+async def test_unstorable_result_is_reported_as_run(world: World) -> None:
     @sayso.tool
     def odd():  # type: ignore[no-untyped-def]
         """Give something odd."""
@@ -130,7 +130,7 @@ async def test_an_error_with_any_text_is_recorded(world: World, error: Exception
     assert type(error).__name__ in error_in(told(agent)[0])
 
 
-async def test_a_pause_never_cancels_a_sibling_in_mid_effect(world: World) -> None:
+async def test_pause_does_not_cancel_running_sibling(world: World) -> None:
     @sayso.tool
     async def asks(ctx: sayso.Context) -> str:
         """Ask at once."""
@@ -188,7 +188,7 @@ async def test_cancellation_after_the_start_is_in_doubt(world: World, colour: st
     assert (result.status, told(agent)) == ("done", ["it did"])
 
 
-async def test_a_doubt_may_be_given_up(world: World) -> None:
+async def test_rejected_doubt_ends_the_call(world: World) -> None:
     started = threading.Event()
 
     @sayso.tool
@@ -205,7 +205,7 @@ async def test_a_doubt_may_be_given_up(world: World) -> None:
     assert "it is unknown whether it took effect" in error_in(told(agent)[0])
 
 
-async def test_an_idempotent_tool_that_was_cut_short_runs_again_with_the_same_key(
+async def test_interrupted_idempotent_tool_repeats_its_key(
     world: World,
 ) -> None:
     keys: list[tuple[str, int]] = []
@@ -228,7 +228,7 @@ async def test_an_idempotent_tool_that_was_cut_short_runs_again_with_the_same_ke
     assert len({key for key, _ in keys}) == 1
 
 
-async def test_a_lease_that_lapsed_before_the_effect_is_a_doubt(
+async def test_lease_lapsed_before_effect_is_doubt(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = world.agent(call("look", {"what": "x"}))
@@ -237,7 +237,7 @@ async def test_a_lease_that_lapsed_before_the_effect_is_a_doubt(
     assert (world.ran, [r.kind for r in result.interruptions]) == ([], ["in_doubt"])
 
 
-async def test_a_long_start_is_not_hidden_from_the_clock(world: World) -> None:
+async def test_long_tool_keeps_its_lease(world: World) -> None:
     """A tool that takes longer than its lease keeps it: heartbeats run in their own OS thread."""
 
     @sayso.tool
@@ -253,7 +253,7 @@ async def test_a_long_start_is_not_hidden_from_the_clock(world: World) -> None:
 
 
 @pytest.mark.parametrize("asks", [False, True])
-async def test_a_read_that_was_cut_short_is_simply_read_again(world: World, asks: bool) -> None:
+async def test_interrupted_read_runs_again(world: World, asks: bool) -> None:
     attempts: list[int] = []
     started = threading.Event()
 
@@ -279,7 +279,7 @@ async def test_a_read_that_was_cut_short_is_simply_read_again(world: World, asks
     assert "in_doubt" not in [event.type for _, event in world.store.events()]
 
 
-async def test_a_read_that_fails_is_shown_to_the_model_and_not_repeated(world: World) -> None:
+async def test_failed_read_is_not_repeated(world: World) -> None:
     ran: list[str] = []
 
     @sayso.tool(effect="read")
@@ -346,7 +346,7 @@ async def test_settle_answers_within_the_run(world: World) -> None:
 
 
 @pytest.mark.parametrize("error", [sayso.NotExecuted("no funds"), Declined("no funds")])
-async def test_model_hears_that_nothing_happened(world: World, error: Exception) -> None:
+async def test_declared_failure_is_reported_to_model(world: World, error: Exception) -> None:
     ran: list[str] = []
     options = {"effect_key": "pay:{order}", "not_executed": (Declined,)}
     agent = world.agent(*PAYS)
@@ -356,7 +356,7 @@ async def test_model_hears_that_nothing_happened(world: World, error: Exception)
     assert agent.store.effects() == []
 
 
-async def test_time_out_of_undeclared_tool_is_told(world: World) -> None:
+async def test_time_out_of_undeclared_tool_is_reported(world: World) -> None:
     ran: list[str] = []
     agent = world.agent(*PAYS)
     agent.tools = {"pay": paying(TimeoutError("no reply"), ran)}

@@ -36,7 +36,7 @@ def order(request: Any, world: World) -> Tool:
     return sayso.tool(name="order")(order if request.param == "sync" else order_async)
 
 
-async def test_a_question_of_a_guarded_function_is_answered_once(world: World, order: Any) -> None:
+async def test_guarded_function_asks_once(world: World, order: Any) -> None:
     agent = world.agent(call("order", {"to": "bo"}), say("Done."), tools=[order])
     result = await agent.run("order", thread="t")
     (request,) = result.interruptions
@@ -49,7 +49,7 @@ async def test_a_question_of_a_guarded_function_is_answered_once(world: World, o
     assert world.ran == [("pay", "bo")]
 
 
-async def test_the_calls_of_a_turn_do_not_share_an_answer(world: World, order: Any) -> None:
+async def test_equal_calls_of_turn_ask_separately(world: World, order: Any) -> None:
     both = calls(call("order", {"to": "bo"}), call("order", {"to": "bo"}))
     agent = world.agent(both, say("Done."), tools=[order])
     first, second = (await agent.run("order", thread="t")).interruptions

@@ -115,7 +115,7 @@ def test_killed_between_any_two_steps(
     assert doubted >= 6
 
 
-def test_killed_twice(tmp_path: Path, fork_server: ForkServer) -> None:
+def test_run_survives_two_kills(tmp_path: Path, fork_server: ForkServer) -> None:
     """The process that resumes may die too."""
     for number, again in ((2, 3), (5, 2), (8, 4), (11, 1), (14, 3)):
         folder = tmp_path / f"{number}-{again}"
@@ -132,7 +132,7 @@ def test_killed_twice(tmp_path: Path, fork_server: ForkServer) -> None:
 
 
 @pytest.mark.parametrize("story", ["nested", "asking"])
-def test_killed_inside_an_inner_agent_or_a_tool_that_asks(
+def test_kill_inside_nested_call_leaves_no_doubt(
     tmp_path: Path, fork_server: ForkServer, story: str
 ) -> None:
     """A pause is never a doubt, and the call of a sub-agent is never in doubt."""
@@ -157,7 +157,7 @@ def test_killed_inside_an_inner_agent_or_a_tool_that_asks(
         check_record(folder)
 
 
-def test_a_read_killed_anywhere_is_never_in_doubt(tmp_path: Path, fork_server: ForkServer) -> None:
+def test_killed_read_is_never_in_doubt(tmp_path: Path, fork_server: ForkServer) -> None:
     """No one has to settle it: the process that resumes reads again, with the same approval."""
     whole = tmp_path / "whole"
     whole.mkdir()

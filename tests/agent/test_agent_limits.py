@@ -43,7 +43,7 @@ async def test_turns_are_counted_across_resumes(world: World) -> None:
     assert "2 turns" in result.error
 
 
-async def test_the_limit_of_one_run_survives_its_pauses(world: World) -> None:
+async def test_limit_of_run_survives_pauses(world: World) -> None:
     agent = world.agent(PAY, PAY, PAY)
     result = await agent.run("go", thread="t", max_turns=1)
     other = world.agent(say("Never."))
@@ -76,7 +76,7 @@ async def test_a_model_that_returns_no_reply_is_an_error(world: World, gives: An
         [event async for event in agent.stream("go", thread="t")]
 
 
-async def test_a_reply_without_words_may_say_so(world: World) -> None:
+async def test_reply_text_may_be_none(world: World) -> None:
     silent: Any = None
     reply = ModelReply(silent, calls=PAY.calls, finish="calls")
     assert (await world.agent(model=Foreign(reply)).run("go", thread="t")).status == "paused"
@@ -90,9 +90,7 @@ async def test_a_reply_without_words_may_say_so(world: World) -> None:
         (refuse("I will not."), "the model refused: I will not."),
     ],
 )
-async def test_an_answer_that_is_none_fails_clearly(
-    world: World, reply: ModelReply, error: str
-) -> None:
+async def test_unusable_answer_fails_the_run(world: World, reply: ModelReply, error: str) -> None:
     agent = world.agent(reply, say("Better."))
     result = await agent.run("go", thread="t")
     assert (result.status, result.output) == ("failed", None)
@@ -102,7 +100,7 @@ async def test_an_answer_that_is_none_fails_clearly(
     assert (await agent.run("again", thread="t")).output == "Better."
 
 
-async def test_a_cut_call_is_not_shown(world: World) -> None:
+async def test_truncated_call_is_not_asked(world: World) -> None:
     """Even if the model returns it."""
 
     class Careless(ScriptedModel):
@@ -132,7 +130,7 @@ async def test_a_forced_choice_holds_for_the_first_turn(world: World) -> None:
         assert [request.tool_choice for request in asked(agent)] == [choice, later]
 
 
-async def test_usage_is_counted_over_the_whole_run(world: World) -> None:
+async def test_usage_is_summed_over_run(world: World) -> None:
     def used(reply: ModelReply, count: int) -> ModelReply:
         from dataclasses import replace
 
@@ -151,7 +149,7 @@ async def test_a_restored_store_runs_nothing(world: World, monkeypatch: pytest.M
         await world.agent(LOOK).run("go", thread="t")
 
 
-async def test_a_process_that_lost_its_lease_is_refused_and_takes_the_other_outcome(
+async def test_process_without_lease_returns_other_outcome(
     world: World,
 ) -> None:
     """One process stalls in its model call and another takes over: only one reply is written."""

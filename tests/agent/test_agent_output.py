@@ -58,7 +58,9 @@ class Trip(TypedDict):
         (list[Stay], '{"value":[{"city":"Oslo"}]}', [{"city": "Oslo"}]),
     ],
 )
-async def test_a_typed_answer(world: World, wanted: Any, text: str, value: Any) -> None:
+async def test_answer_has_the_declared_type(
+    world: World, wanted: Any, text: str, value: Any
+) -> None:
     agent = world.agent(say(text), output_type=wanted)
     result = await agent.run("order", thread="t")
     assert (result.status, result.output) == ("done", value)
@@ -70,7 +72,7 @@ async def test_a_typed_answer(world: World, wanted: Any, text: str, value: Any) 
 
 
 @pytest.mark.parametrize("bad", ["L please", '{"size": 7}', "[]", '{"toppings": []}'])
-async def test_an_answer_that_does_not_fit_is_asked_for_again(world: World, bad: str) -> None:
+async def test_unfitting_answer_is_asked_again(world: World, bad: str) -> None:
     agent = world.agent(
         say(bad), say('{"size":"L","toppings":null,"note":null}'), output_type=Pizza
     )
@@ -79,19 +81,19 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again(world: World, bad:
     assert "does not match" in asked(agent)[-1].messages[-1]["content"]
 
 
-async def test_an_answer_that_never_fits_fails(world: World) -> None:
+async def test_unfitting_answers_fail_at_limit(world: World) -> None:
     agent = world.agent(*[say("no")] * 3, output_type=Pizza, max_turns=3)
     assert (await agent.run("order", thread="t")).status == "failed"
 
 
-async def test_a_typed_answer_after_calls(world: World) -> None:
+async def test_typed_answer_may_follow_calls(world: World) -> None:
     agent = world.agent(PAY, say('{"city":"Oslo","days":1}'), output_type=Trip)
     result = await agent.run("go", thread="t")
     result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
     assert (result.output, told(agent)) == ({"city": "Oslo", "days": 1}, ["paid 3 to ana"])
 
 
-async def test_an_answer_is_text_anyway(world: World) -> None:
+async def test_output_type_str_returns_text(world: World) -> None:
     assert (await world.agent(say("Hi."), output_type=str).run("go")).output == "Hi."
 
 

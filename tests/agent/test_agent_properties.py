@@ -254,5 +254,5 @@ class Play:
 
 @given(data=st.data())
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
-def test_whatever_happens(data: st.DataObject) -> None:
+def test_any_play_keeps_the_laws(data: st.DataObject) -> None:
     asyncio.run(Play(data).play())

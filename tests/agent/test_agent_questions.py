@@ -55,9 +55,7 @@ async def test_the_model_asks_and_gets_the_answer(world: World) -> None:
 
 
 @pytest.mark.parametrize("answer", ["oauth", "A link by mail", ["link"], None, 1])
-async def test_an_answer_that_is_no_option_is_refused_in_front_of_the_person(
-    world: World, answer: Any
-) -> None:
+async def test_answer_outside_options_is_refused(world: World, answer: Any) -> None:
     agent = world.agent(question(), tools=[sayso.ask_user])
     (request,) = (await agent.run("go", thread="t")).interruptions
     with pytest.raises(sayso.InvalidDecision):
@@ -65,7 +63,7 @@ async def test_an_answer_that_is_no_option_is_refused_in_front_of_the_person(
     assert len(asked(agent)) == 1
 
 
-async def test_several_options(world: World) -> None:
+async def test_several_options_may_be_chosen(world: World) -> None:
     agent = world.agent(question(allow_multiple=True), say("Ok."), tools=[sayso.ask_user])
     (request,) = (await agent.run("go", thread="t")).interruptions
     for wrong in ("link", [], ["link", "link"], ["link", "oauth"]):
@@ -76,7 +74,7 @@ async def test_several_options(world: World) -> None:
 
 
 @pytest.mark.parametrize("options", [None, SIGN_IN])
-async def test_free_text(world: World, options: Any) -> None:
+async def test_free_text_is_accepted(world: World, options: Any) -> None:
     asks = question(options=options, free_text=True)
     agent = world.agent(asks, say("Ok."), tools=[sayso.ask_user])
     (request,) = (await agent.run("go", thread="t")).interruptions
@@ -106,7 +104,7 @@ async def test_a_person_need_not_answer(world: World) -> None:
         ({"options": [{**SIGN_IN[0], "label": ""}, SIGN_IN[1]]}, "needs a label"),
     ],
 )
-async def test_a_bad_question_goes_back_to_the_model_and_not_to_the_person(
+async def test_invalid_question_goes_back_to_model(
     world: World, changes: dict[str, Any], wrong: str
 ) -> None:
     agent = world.agent(question(**changes), question(), tools=[sayso.ask_user])
@@ -146,7 +144,7 @@ class Trip(TypedDict):
         (list[Address], [{"street": "Elm Road 3"}], {"street": "Elm Road 3"}),
     ],
 )
-async def test_a_typed_answer(world: World, wanted: Any, good: Any, bad: Any) -> None:
+async def test_typed_answer_is_validated(world: World, wanted: Any, good: Any, bad: Any) -> None:
     form = sayso.ask_user_for(wanted)
     agent = world.agent(call(form.name, {"question": "Where to?"}), say("Ok."), tools=[form])
     (request,) = (await agent.run("go", thread="t")).interruptions
@@ -158,7 +156,7 @@ async def test_a_typed_answer(world: World, wanted: Any, good: Any, bad: Any) ->
     assert json.loads(told(agent)[0]) == {"answer": good}
 
 
-def test_typed_questions_have_names_of_their_own() -> None:
+def test_typed_question_tools_have_unique_names() -> None:
     assert sayso.ask_user_for(Address).name == "ask_user_for_address"
     assert sayso.ask_user_for(Address, name="where_to").name == "where_to"
 
@@ -166,7 +164,7 @@ def test_typed_questions_have_names_of_their_own() -> None:
 # -- asked by a tool
 
 
-async def test_a_tool_asks_and_starts_at_its_top_again(world: World) -> None:
+async def test_asking_tool_restarts_from_top(world: World) -> None:
     @sayso.tool
     async def order(ctx: sayso.Context, what: str) -> str:
         """Order something."""
@@ -208,7 +206,7 @@ async def test_a_tool_learns_that_the_question_was_rejected(world: World) -> Non
     assert told(agent) == ["no answer: ana rejected it: busy"]
 
 
-async def test_an_approval_within_a_tool_may_be_no(world: World) -> None:
+async def test_confirmation_in_tool_may_be_rejected(world: World) -> None:
     @sayso.tool
     async def publish(ctx: sayso.Context) -> str:
         """Publish."""
@@ -235,7 +233,7 @@ async def test_a_gated_tool_that_asks_is_approved_once(world: World) -> None:
     assert (result.status, told(agent)) == ("done", ["large"])
 
 
-async def test_two_tools_that_ask_wait_for_themselves_only(world: World) -> None:
+async def test_asking_tools_wait_independently(world: World) -> None:
     @sayso.tool
     async def order(ctx: sayso.Context, what: str) -> str:
         """Order."""
@@ -255,7 +253,7 @@ async def test_two_tools_that_ask_wait_for_themselves_only(world: World) -> None
     assert told(agent) == ["pizza: plain", "wine: red"]
 
 
-async def test_a_tool_that_continues_without_its_answer_leaves_nothing_open(world: World) -> None:
+async def test_unanswered_question_of_finished_tool_closes(world: World) -> None:
     @sayso.tool
     async def order(ctx: sayso.Context) -> str:
         """Order."""
@@ -270,7 +268,7 @@ async def test_a_tool_that_continues_without_its_answer_leaves_nothing_open(worl
     assert (await world.inbox.pending()).items == ()
 
 
-async def test_a_question_within_a_tool_expires_too(slow_world: World, clock: Any) -> None:
+async def test_question_in_tool_expires(slow_world: World, clock: Any) -> None:
     @sayso.tool
     async def order(ctx: sayso.Context) -> str:
         """Order."""
@@ -286,7 +284,7 @@ async def test_a_question_within_a_tool_expires_too(slow_world: World, clock: An
     assert (result.status, told(agent)) == ("done", ["nobody said"])
 
 
-async def test_a_tool_that_pauses_without_a_request_waits_for_a_resume(
+async def test_pause_without_request_waits_for_resume(
     world: World,
 ) -> None:
     starts: list[int] = []

@@ -19,7 +19,7 @@ from sayso.testing.scripted_model import call, calls, say
 # -- what they demand
 
 
-async def test_a_predicate_over_the_arguments_decides(world: World) -> None:
+async def test_predicate_selects_calls_to_ask(world: World) -> None:
     @sayso.tool(needs_approval=lambda args: args["table"] in {"users", "payments"})
     def delete(table: str) -> str:
         """Delete."""
@@ -66,7 +66,7 @@ async def test_a_predicate_that_raises_asks(world: World) -> None:
     assert "KeyError" in result.interruptions[0].risk.reasons[0]
 
 
-async def test_a_predicate_is_asked_again_directly_before_a_start(world: World) -> None:
+async def test_predicate_is_evaluated_before_start(world: World) -> None:
     asked_for: list[Any] = []
 
     def rule(args: Mapping[str, Any]) -> bool:
@@ -87,7 +87,7 @@ async def test_a_predicate_is_asked_again_directly_before_a_start(world: World) 
     assert asked_for == [{"n": 1}, {"n": 2}, {"n": 1}]
 
 
-async def test_the_terms_of_a_tool_are_in_its_request(slow_world: World) -> None:
+async def test_request_has_the_tools_terms(slow_world: World) -> None:
     @sayso.tool(
         needs_approval=True,
         allowed=("approve", "reject"),
@@ -115,7 +115,7 @@ async def test_the_terms_of_a_tool_are_in_its_request(slow_world: World) -> None
     assert (result.status, slow_world.effects("wire")) == ("done", [1])
 
 
-async def test_the_text_of_the_model_is_the_note(world: World) -> None:
+async def test_model_text_becomes_the_note(world: World) -> None:
     agent = world.agent(call("pay", {"amount": 1, "to": None}, text="She asked for it."))
     (request,) = (await agent.run("go", thread="t")).interruptions
     assert request.note == "She asked for it."
@@ -202,7 +202,7 @@ async def test_a_preview_is_not_made_for_allowed_calls(world: World) -> None:
 
 
 @pytest.mark.parametrize("kind", ["raises", "hangs", "hangs async", "no JSON"])
-async def test_a_preview_is_never_needed(
+async def test_failed_preview_does_not_block(
     world: World, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sayso.gate.guard.PREVIEW_SECONDS", 0.05)
@@ -248,9 +248,7 @@ async def test_a_preview_is_made_again_after_an_edit(world: World) -> None:
     assert verify(world.store).ok
 
 
-async def test_a_preview_is_made_again_when_it_is_asked_again(
-    slow_world: World, clock: FakeClock
-) -> None:
+async def test_preview_is_made_again_when_asked_again(slow_world: World, clock: FakeClock) -> None:
     rows = [5]
     place = {"tenant": "a"}
     tool = _previewed(slow_world, lambda table, limit: rows[0], binds=lambda: place)

@@ -27,7 +27,7 @@ ASK = {
 }
 
 
-async def test_the_interactive_agent_asks_validates_and_continues(world: World) -> None:
+async def test_interactive_agent_asks_and_continues(world: World) -> None:
     agent = world.agent(
         call("ask_user_question", ASK),
         call("ask_user_question", {**ASK, "allow_multiple": True}),
@@ -224,7 +224,7 @@ async def test_the_chat_agent_flow(world: World) -> None:
     assert (record.status, record.decision.type) == ("approved", "approve")
 
 
-async def test_the_chat_agent_flow_with_a_no(world: World) -> None:
+async def test_chat_agent_flow_with_rejection(world: World) -> None:
     agent = flight_agent(world, FLIGHT, say("Not booked."))
     response = await agent.run("Please book me a flight for Friday to Paris.", thread="t")
     response = await agent.resume("t", decisions=[response.interruptions[0].reject()])
@@ -232,7 +232,7 @@ async def test_the_chat_agent_flow_with_a_no(world: World) -> None:
     assert error_in(told(agent)[0]) == "A person rejected this call, so it was not run."
 
 
-async def test_open_requests_belong_to_the_thread_not_to_the_caller(
+async def test_open_request_belongs_to_its_thread(
     world: World,
 ) -> None:
     first = flight_agent(world, FLIGHT)

@@ -33,22 +33,22 @@ async def run(agent: Agent) -> str:
     return error_in(told(agent)[0])
 
 
-async def test_running_on_its_own_thread(world: World) -> None:
+async def test_tool_cannot_run_its_thread(world: World) -> None:
     agent = reentrant(world, lambda ctx: agent.run("more", thread=ctx.thread))
     assert WHY in await run(agent)
 
 
-async def test_resuming_itself(world: World) -> None:
+async def test_tool_cannot_resume_its_run(world: World) -> None:
     agent = reentrant(world, lambda ctx: agent.resume(ctx.run))
     assert WHY in await run(agent)
 
 
-async def test_with_patience(world: World) -> None:
+async def test_self_wait_with_time_out_is_refused(world: World) -> None:
     agent = reentrant(world, lambda ctx: asyncio.wait_for(agent.run("m", thread=ctx.thread), 30))
     assert WHY in await run(agent)
 
 
-async def test_in_a_thread(world: World) -> None:
+async def test_self_wait_in_os_thread_is_refused(world: World) -> None:
     async def how(ctx: sayso.Context) -> Any:
         return await asyncio.to_thread(agent.run_sync, "more", thread=ctx.thread)
 
@@ -56,7 +56,7 @@ async def test_in_a_thread(world: World) -> None:
     assert WHY in await run(agent)
 
 
-async def test_as_events(world: World) -> None:
+async def test_self_wait_by_stream_is_refused(world: World) -> None:
     async def how(ctx: sayso.Context) -> Any:
         return [event async for event in agent.stream("more", thread=ctx.thread)]
 
@@ -64,7 +64,7 @@ async def test_as_events(world: World) -> None:
     assert WHY in await run(agent)
 
 
-async def test_a_plain_function(world: World) -> None:
+async def test_self_wait_in_sync_tool_is_refused(world: World) -> None:
     @sayso.tool
     def again(ctx: sayso.Context) -> str:
         return str(agent.run_sync("more", thread=ctx.thread).output)
@@ -73,7 +73,7 @@ async def test_a_plain_function(world: World) -> None:
     assert WHY in await run(agent)
 
 
-async def test_through_an_agent_inside(world: World) -> None:
+async def test_self_wait_through_sub_agent_is_refused(world: World) -> None:
     @sayso.tool
     async def back() -> str:
         return str(await outer.run("more", thread="t"))
@@ -86,7 +86,7 @@ async def test_through_an_agent_inside(world: World) -> None:
     assert [WHY in error_in(content) for content in told(inner)] == [True, True]
 
 
-async def test_another_thread_is_another_run(world: World) -> None:
+async def test_tool_may_run_another_thread(world: World) -> None:
     agent = reentrant(world, lambda ctx: other.run("more", thread="elsewhere"))
     other = world.agent(say("There."), name="other")
     await asyncio.wait_for(agent.run("go", thread="t"), 20)

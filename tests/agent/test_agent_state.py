@@ -40,7 +40,7 @@ async def paused(world: World, *steps: object) -> sayso.RunState:
     return (await agent.run("pay ana", thread="t")).state
 
 
-async def test_a_state_goes_through_text(lasting: World) -> None:
+async def test_state_survives_json(lasting: World) -> None:
     state = await paused(lasting)
     read = sayso.RunState.from_json(state.to_json())
     assert (read.run, read.thread, read.agent) == (state.run, "t", "assistant")
@@ -73,7 +73,7 @@ async def test_rejection_in_resume_stops_the_run(lasting: World) -> None:
     assert (result.status, lasting.ran) == ("cancelled", [])
 
 
-async def test_staged_decisions_go_through_text(lasting: World) -> None:
+async def test_staged_decisions_survive_json(lasting: World) -> None:
     state = await paused(lasting, TWO)
     first, second = state.interruptions
     state.edit(first, {"amount": 1}, by="bea")
@@ -87,7 +87,7 @@ async def test_staged_decisions_go_through_text(lasting: World) -> None:
     assert (refused.decision.by, refused.decision.message) == ("cy", "too much")
 
 
-async def test_a_question_goes_through_text(lasting: World) -> None:
+async def test_question_survives_json(lasting: World) -> None:
     @sayso.tool
     async def order(ctx: sayso.Context) -> str:
         """Order."""
@@ -112,7 +112,7 @@ async def test_a_state_can_be_exported_again_after_a_decision(lasting: World) ->
     assert [staged.by for staged in again.staged] == ["bea"]
 
 
-async def test_a_state_that_was_changed_is_refused(lasting: World) -> None:
+async def test_tampered_state_is_refused(lasting: World) -> None:
     state = await paused(lasting)
     state.reject(state.interruptions[0], "no", by="bea")
     text = state.to_json()
@@ -172,7 +172,7 @@ async def test_a_store_in_memory_exports_nothing_without_a_key() -> None:
         '{"state": "{}", "signature": 7}',
     ],
 )
-def test_text_that_is_no_state_is_refused_without_its_contents(text: str) -> None:
+def test_invalid_state_text_is_not_quoted(text: str) -> None:
     with pytest.raises(sayso.Tampered) as refused:
         sayso.RunState.from_json(text)
     assert "secret" not in str(refused.value)
@@ -190,7 +190,7 @@ async def test_a_state_of_another_version_is_refused(lasting: World, version: ob
         sayso.RunState.from_json(json.dumps(outer))
 
 
-async def test_a_version_that_was_released_can_be_read() -> None:
+async def test_released_state_version_can_be_read() -> None:
     """Later versions still read a state of version 1."""
     frozen = Path(__file__).with_name("state_v1.json").read_text("utf-8")
     state = sayso.RunState.from_json(frozen)

@@ -20,21 +20,21 @@ def last_told(agent: sayso.Agent) -> Message:
 
 @pytest.mark.parametrize("raw", [f'{{"what": "x{HALF}"}}', '{"what": "x\\ud800"}'])
 @pytest.mark.parametrize("tool", ["look", "pay"])
-async def test_in_arguments_it_is_an_error_for_the_model(world: World, raw: str, tool: str) -> None:
+async def test_surrogate_in_arguments_is_an_error(world: World, raw: str, tool: str) -> None:
     agent = world.agent(call(tool, raw), say("ok"))
     result = await agent.run("go", thread="t")
     assert (result.status, result.output, world.ran) == ("done", "ok", [])
     assert "half a surrogate pair" in last_told(agent)["content"]
 
 
-async def test_in_the_id_of_a_call_it_is_replaced_once_for_all(world: World) -> None:
+async def test_surrogate_in_call_id_is_replaced(world: World) -> None:
     reply = ModelReply(calls=(ModelCall(f"c{HALF}", "look", '{"what": "x"}'),), finish="calls")
     agent = world.agent(reply, say("ok"))
     assert (await agent.run("go", thread="t")).output == "ok"
     assert last_told(agent)["call_id"] == "c?"
 
 
-async def test_in_the_arguments_of_a_hosted_call_it_is_an_error(world: World) -> None:
+async def test_surrogate_in_hosted_call_is_an_error(world: World) -> None:
     asked = HostedApproval("m1", "shop", "buy", f'{{"what": "{HALF}"}}')
     agent = world.agent(ModelReply(approvals=(asked,), finish="calls"), say("ok"))
     assert (await agent.run("go", thread="t")).output == "ok"
@@ -47,7 +47,7 @@ class Mute(Exception):
 
 
 @pytest.mark.parametrize("error", [ValueError(f"no file {HALF}"), Mute()])
-async def test_in_what_a_tool_raises_it_is_written_out(world: World, error: Exception) -> None:
+async def test_surrogate_in_error_is_escaped(world: World, error: Exception) -> None:
     @sayso.tool
     def broken() -> str:
         """Break."""
@@ -60,7 +60,7 @@ async def test_in_what_a_tool_raises_it_is_written_out(world: World, error: Exce
 
 
 @pytest.mark.parametrize("error", [ValueError(f"no table {HALF}"), Mute()])
-async def test_a_predicate_that_raises_it_asks(world: World, error: Exception) -> None:
+async def test_predicate_raising_surrogate_asks(world: World, error: Exception) -> None:
     def asks(args: object) -> bool:
         raise error
 

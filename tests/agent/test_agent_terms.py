@@ -19,9 +19,7 @@ PAY = call("pay", {"amount": 3, "to": None})
 TWO = calls(call("pay", {"amount": 1, "to": "bo"}), call("pay", {"amount": 2, "to": "cy"}))
 
 
-async def test_a_request_expires_and_the_model_is_reported(
-    slow_world: World, clock: FakeClock
-) -> None:
+async def test_expired_request_is_reported_to_model(slow_world: World, clock: FakeClock) -> None:
     world = slow_world
 
     @sayso.tool(needs_approval=True, expires_in=60)
@@ -40,7 +38,7 @@ async def test_a_request_expires_and_the_model_is_reported(
     assert error_in(told(agent)[0]) == "Nobody decided in time, so it was not run."
 
 
-async def test_an_expiry_may_call_the_run_off(slow_world: World, clock: FakeClock) -> None:
+async def test_expiry_may_cancel_the_run(slow_world: World, clock: FakeClock) -> None:
     @sayso.tool(needs_approval=True, expires_in=60, on_expiry="cancel")
     def hurry() -> None:
         """Hurry."""
@@ -54,7 +52,7 @@ async def test_an_expiry_may_call_the_run_off(slow_world: World, clock: FakeCloc
 
 
 @pytest.mark.parametrize("seen", ["list", "get", "decide", "resume", "sweep"])
-async def test_an_expiry_that_calls_the_run_off_reaches_the_agents_in_it(
+async def test_cancelling_expiry_reaches_inner_agents(
     slow_world: World, clock: FakeClock, seen: str
 ) -> None:
     world = slow_world
@@ -111,9 +109,7 @@ async def test_an_outer_run_is_due_when_its_inner_run_was_cancelled(
     assert error_in(told(agent)[0]).endswith(how)
 
 
-async def test_an_approval_that_is_too_old_is_asked_again(
-    slow_world: World, clock: FakeClock
-) -> None:
+async def test_outdated_approval_is_asked_again(slow_world: World, clock: FakeClock) -> None:
     agent = slow_world.agent(PAY, say("Done."))
     result = await agent.run("pay ana", thread="t")
     (request,) = result.interruptions
@@ -126,9 +122,7 @@ async def test_an_approval_that_is_too_old_is_asked_again(
     assert (result.status, slow_world.ran) == ("done", [("pay", (3, "ana"))])
 
 
-async def test_a_late_answer_does_not_ask_about_the_tool_again(
-    slow_world: World, clock: FakeClock
-) -> None:
+async def test_late_answer_keeps_the_approval(slow_world: World, clock: FakeClock) -> None:
     world = slow_world
 
     @sayso.tool
@@ -152,7 +146,7 @@ async def test_a_late_answer_does_not_ask_about_the_tool_again(
     )
 
 
-async def test_a_policy_that_is_relaxed_meanwhile_leaves_a_request_pending(world: World) -> None:
+async def test_relaxed_policy_leaves_request_pending(world: World) -> None:
     ask = sayso.Policy([sayso.Rule(tool="look", verdict="ask")])
     await world.agent(call("look", {"what": "x"}), policy=ask).run("go", thread="t")
     relaxed = world.agent(say("Done."))
@@ -201,7 +195,7 @@ async def test_a_call_cancelled_during_the_last_check_does_not_run(world: World)
     assert (len(judged), result.output, world.ran) == (3, "Then not.", [])
 
 
-async def test_a_channel_is_notified_once_and_its_failure_is_not_repeated(world: World) -> None:
+async def test_failing_channel_is_notified_once(world: World) -> None:
     seen: list[str] = []
 
     async def broken(request: sayso.Request) -> None:
@@ -241,7 +235,7 @@ async def test_a_decision_about_one_call_beats_a_grant(world: World) -> None:
     assert (result.status, world.effects("pay")) == ("done", [(1, "bo"), (3, "ana")])
 
 
-async def test_the_requester_may_not_decide_a_risky_call(world: World) -> None:
+async def test_requester_cannot_decide_risky_call(world: World) -> None:
     @sayso.tool(needs_approval=True, risk="high")
     def launch() -> None:
         """Launch."""
@@ -257,7 +251,7 @@ async def test_the_requester_may_not_decide_a_risky_call(world: World) -> None:
     assert (result.status, world.effects("launch")) == ("done", [None])
 
 
-async def test_a_row_that_was_changed_in_the_store_does_not_run(world: World) -> None:
+async def test_tampered_row_does_not_run(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("pay ana", thread="t")
     (request,) = result.interruptions

@@ -37,12 +37,12 @@ def test_the_schema_comes_from_signature_types_and_docstring() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "with space", "x" * 65, "ümlaut"])
-def test_a_name_that_no_model_takes_is_refused(name: str) -> None:
+def test_invalid_tool_name_is_refused(name: str) -> None:
     with pytest.raises(TypeError, match="is not a valid tool name"):
         sayso.tool(name=name)(lambda: None)
 
 
-def test_a_tool_is_neither_guarded_nor_made_a_tool_again() -> None:
+def test_tool_cannot_be_wrapped_again() -> None:
     @sayso.tool(needs_approval=True)
     def book(city: str) -> str:
         return city
@@ -55,7 +55,7 @@ def test_a_tool_is_neither_guarded_nor_made_a_tool_again() -> None:
     gate.close()
 
 
-def test_a_tool_without_a_strict_form_is_refused_unless_strict_is_off() -> None:
+def test_tool_without_strict_form_is_refused() -> None:
     def save(data: dict[str, Any]) -> None:
         """Save."""
         raise AssertionError
@@ -73,7 +73,7 @@ def test_misspelt_and_misplaced_options_are_refused() -> None:
 
 
 @pytest.mark.parametrize("needs", ["yes", 1, None, ["a"]])
-def test_a_rule_that_is_neither_yes_nor_no_nor_callable_is_refused(needs: Any) -> None:
+def test_invalid_needs_approval_is_refused(needs: Any) -> None:
     with pytest.raises(TypeError, match="needs_approval"):
         sayso.tool(needs_approval=needs)(lambda: None)
 
@@ -137,7 +137,7 @@ async def test_an_unknown_tool_is_answered_to_the_model(world: World) -> None:
     assert (second, result.status) == ('{"found":"x"}', "done")
 
 
-async def test_defaults_stand_in_the_request(world: World) -> None:
+async def test_request_includes_defaults(world: World) -> None:
     agent = world.agent(call("pay", {"amount": 3, "to": None}))
     result = await agent.run("go", thread="t")
     assert result.interruptions[0].args == {"amount": 3, "to": "ana"}
@@ -157,7 +157,7 @@ async def test_duplicate_ids_in_one_turn_are_two_calls(world: World) -> None:
     assert len(set(ids)) == 2
 
 
-async def test_an_id_that_was_used_before_is_another_call(world: World) -> None:
+async def test_reused_id_is_another_call(world: World) -> None:
     same = call("pay", {"amount": 1, "to": None}, id="call_x")
     changed = call("pay", {"amount": 1_000_000, "to": None}, id="call_x")
     agent = world.agent(same, changed, say("Done."))
@@ -167,7 +167,7 @@ async def test_an_id_that_was_used_before_is_another_call(world: World) -> None:
     assert (result.status, world.effects("pay")) == ("paused", [(1, "ana")])
 
 
-async def test_an_approval_of_one_tool_does_not_cover_another_with_the_same_id(
+async def test_approval_does_not_cover_other_tool(
     world: World,
 ) -> None:
     @sayso.tool(needs_approval=True)
@@ -215,7 +215,7 @@ class Reading:
     note: str = ""
 
 
-async def test_a_tool_without_a_body_takes_a_persons_result(world: World) -> None:
+async def test_tool_without_body_takes_a_response(world: World) -> None:
     @sayso.tool
     def read_meter(room: str) -> Reading:
         """Read the meter on the wall."""
@@ -239,7 +239,7 @@ async def test_a_tool_without_a_body_takes_a_persons_result(world: World) -> Non
         read_meter("attic")
 
 
-def test_a_wrapper_is_a_body() -> None:
+def test_wrapper_counts_as_body() -> None:
     def plain(n: int) -> int: ...
 
     @functools.wraps(plain)
@@ -290,7 +290,7 @@ async def test_the_context_describes_the_call(world: World) -> None:
         ctx.messages[0]["content"] = "something else"  # type: ignore[index]
 
 
-def test_a_class_of_that_name_which_is_not_ours_is_the_models() -> None:
+def test_foreign_context_class_is_an_argument() -> None:
     @dataclass
     class Context:
         room: str
@@ -302,7 +302,7 @@ def test_a_class_of_that_name_which_is_not_ours_is_the_models() -> None:
     assert list(sayso.tool(look).spec.parameters["properties"]) == ["where"]
 
 
-def test_a_bare_ctx_is_ours() -> None:
+def test_untyped_ctx_is_the_context() -> None:
     def look(ctx, what: str) -> str:  # type: ignore[no-untyped-def]
         """Look."""
         return what
@@ -310,7 +310,7 @@ def test_a_bare_ctx_is_ours() -> None:
     assert list(sayso.tool(look).spec.parameters["properties"]) == ["what"]
 
 
-async def test_a_sync_tool_asks_with_the_sync_twins(world: World) -> None:
+async def test_sync_tool_uses_sync_methods(world: World) -> None:
     @sayso.tool
     def order(ctx: sayso.Context) -> str:
         """Order."""

@@ -48,7 +48,7 @@ def model(request: pytest.FixtureRequest, client: openai.AsyncOpenAI) -> Any:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_pause_decide_and_resume_over_the_wire(
+async def test_run_pauses_and_resumes_over_wire(
     world: World, server: FakeOpenAI, model: Any, streams: bool
 ) -> None:
     server.add(calls(PAY, call("look", {"what": "x"})), say("All done."))
@@ -73,7 +73,7 @@ async def test_pause_decide_and_resume_over_the_wire(
     assert "req_" not in body  # requests and decisions never stand in the model's messages
 
 
-async def test_every_kind_of_refusal_and_answer_keeps_the_history_legal(
+async def test_refusals_and_answers_keep_history_legal(
     world: World, server: FakeOpenAI, model: Any
 ) -> None:
     """The server refuses a history in which a call has no result, or a result no call."""
@@ -120,7 +120,7 @@ async def test_a_truncated_call_is_not_shown(
     assert (await agent.run("again", thread="t")).output == "Sorry."
 
 
-async def test_a_refusal_over_the_wire(world: World, server: FakeOpenAI, model: Any) -> None:
+async def test_refusal_fails_the_run(world: World, server: FakeOpenAI, model: Any) -> None:
     server.add(refuse("I will not."), say("Hello."))
     agent = world.agent(model=model)
     result = await agent.run("go", thread="t")
@@ -208,7 +208,7 @@ async def test_a_policy_answers_hosted_calls(
     assert server.bodies[-1]["input"][-1]["approve"] is (verdict == "allow")
 
 
-async def test_new_words_answer_a_hosted_call_with_no(
+async def test_new_input_rejects_hosted_call(
     world: World, server: FakeOpenAI, responses: OpenAIResponses
 ) -> None:
     server.add(asks_to_buy(), say("Hello."))
@@ -220,7 +220,7 @@ async def test_new_words_answer_a_hosted_call_with_no(
     assert "wrote something new" in answer["reason"]
 
 
-async def test_a_grant_to_a_hosted_call_is_for_its_server_and_tool(
+async def test_grant_for_hosted_call_names_its_server(
     world: World, server: FakeOpenAI, responses: OpenAIResponses
 ) -> None:
     agent = world.agent(model=responses)
@@ -234,7 +234,7 @@ async def test_a_grant_to_a_hosted_call_is_for_its_server_and_tool(
     assert (await agent.run("buy", thread="t")).status == "paused"
 
 
-async def test_hosted_arguments_that_cannot_be_read_are_refused(
+async def test_unreadable_hosted_arguments_are_refused(
     world: World, server: FakeOpenAI, responses: OpenAIResponses
 ) -> None:
     item = {

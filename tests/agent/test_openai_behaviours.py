@@ -32,7 +32,7 @@ def names() -> set[str]:
     return found
 
 
-def test_all_forty_are_there_and_few_have_no_test() -> None:
+def test_table_lists_all_forty_behaviours() -> None:
     table = rows()
     assert set(range(1, 41)) <= set(table)
     assert sorted(table) == list(range(1, len(table) + 1))
@@ -43,7 +43,7 @@ def test_all_forty_are_there_and_few_have_no_test() -> None:
         assert re.search(rf"^\| {number} \|.*\| none: \w", PAGE.read_text("utf-8"), re.M)
 
 
-def test_every_row_of_what_the_sdk_does_has_a_test() -> None:
+def test_every_sdk_row_has_a_test() -> None:
     assert [number for number, (_, named) in rows().items() if number > 40 and not named] == []
 
 

@@ -39,7 +39,7 @@ def conversation(store: Store, thread: str = "t") -> list[dict[str, Any]]:
 # -- plain runs
 
 
-async def test_a_run_of_one_reply(world: World) -> None:
+async def test_run_ends_with_one_reply(world: World) -> None:
     agent = world.agent(say("Hello."), instructions="Be kind.")
     result = await agent.run("hi", thread="t")
     assert (result.status, result.output, result.error) == ("done", "Hello.", "")
@@ -49,7 +49,7 @@ async def test_a_run_of_one_reply(world: World) -> None:
     assert [m["role"] for m in conversation(world.store)] == ["user", "assistant"]
 
 
-async def test_a_thread_keeps_the_whole_history(world: World) -> None:
+async def test_thread_keeps_its_history(world: World) -> None:
     agent = world.agent(LOOK, say("One."), say("Two."))
     await agent.run("first", thread="t")
     await agent.run("second", thread="t")
@@ -57,14 +57,14 @@ async def test_a_thread_keeps_the_whole_history(world: World) -> None:
     assert roles == ["user", "assistant", "tool", "assistant", "user"]
 
 
-async def test_runs_without_a_thread_have_one_each(world: World) -> None:
+async def test_runs_without_thread_get_new_threads(world: World) -> None:
     agent = world.agent(say("One."), say("Two."))
     first, second = await agent.run("a"), await agent.run("b")
     assert first.thread != second.thread
     assert (await agent.resume(first.thread)).output == "One."
 
 
-def test_the_sync_twins(world: World) -> None:
+def test_sync_methods_run_the_agent(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     result = agent.run_sync("pay ana", thread="t")
     result.state.approve(result.interruptions[0])
@@ -72,7 +72,7 @@ def test_the_sync_twins(world: World) -> None:
     agent.cancel_sync("t")
 
 
-def test_a_stream_without_a_loop(world: World) -> None:
+def test_stream_sync_needs_no_loop(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     *_, asked, ended = agent.stream_sync("pay ana", thread="t")
     assert isinstance(asked, Requested)
@@ -85,7 +85,7 @@ def test_a_stream_without_a_loop(world: World) -> None:
     assert list(again) == []
 
 
-def test_a_stream_that_nobody_reads_to_its_end_runs_to_its_own(world: World) -> None:
+def test_unread_stream_runs_to_its_end(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     result = agent.run_sync("pay ana", thread="t")
     result.state.approve(result.interruptions[0])
@@ -97,7 +97,7 @@ def test_a_stream_that_nobody_reads_to_its_end_runs_to_its_own(world: World) -> 
         list(agent.stream_sync(""))
 
 
-async def test_a_sync_twin_on_a_loop_says_what_to_do(world: World) -> None:
+async def test_sync_method_on_loop_is_refused(world: World) -> None:
     agent = world.agent(say("Hello."))
     with pytest.raises(sayso.SaysoError, match="await the method without _sync"):
         agent.run_sync("hi")
@@ -106,19 +106,19 @@ async def test_a_sync_twin_on_a_loop_says_what_to_do(world: World) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  ", None, 7])
-async def test_words_are_needed(world: World, text: Any) -> None:
+async def test_empty_input_is_refused(world: World, text: Any) -> None:
     with pytest.raises(ValueError, match="the input is empty"):
         await world.agent(say("Hello.")).run(text)
 
 
 @pytest.mark.parametrize("thread", ["", " ", "@system", "x" * 201, 7, "\ud800"])
-async def test_a_thread_needs_a_name(world: World, thread: Any) -> None:
+async def test_invalid_thread_name_is_refused(world: World, thread: Any) -> None:
     with pytest.raises(sayso.InvalidCall, match=r"thread|names"):
         await world.agent(say("Hello.")).run("hi", thread=thread)
 
 
 @pytest.mark.parametrize("requester", ["x" * 201, "\ud800", 7])
-async def test_a_requester_is_a_name(world: World, requester: Any) -> None:
+async def test_invalid_requester_is_refused(world: World, requester: Any) -> None:
     with pytest.raises(sayso.InvalidCall, match="requester"):
         await world.agent(say("Hello.")).run("hi", requester=requester)
 
@@ -143,9 +143,7 @@ async def test_unknown_runs_are_not_found(world: World) -> None:
         ({"tool_choice": {"type": "allowed_tools", "allowed_tools": 5}}, "tool_choice"),
     ],
 )
-def test_an_agent_says_what_is_wrong_with_its_options(
-    world: World, options: dict[str, Any], wrong: str
-) -> None:
+def test_invalid_option_is_named(world: World, options: dict[str, Any], wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
         world.agent(**options)
 
@@ -160,7 +158,7 @@ def test_an_agent_is_resumable(world: World) -> None:
     assert isinstance(world.agent(), Resumable)
 
 
-async def test_half_a_surrogate_pair_of_the_model_does_not_stop_the_run(world: World) -> None:
+async def test_surrogate_of_model_does_not_stop_run(world: World) -> None:
     agent = world.agent(say("\ud83d Hello"), say("Again."))
     result = await agent.run("hi", thread="t")
     assert result.status == "done"
@@ -174,7 +172,7 @@ async def drained(events: Any) -> list[AgentEvent]:
     return [event async for event in events]
 
 
-async def test_a_stream_tells_the_same_story(world: World) -> None:
+async def test_stream_ends_with_the_result(world: World) -> None:
     agent = world.agent(calls(PAY, LOOK), say("All done."))
     events = await drained(agent.stream("go", thread="t"))
     names = [type(event).__name__ for event in events]
@@ -198,9 +196,7 @@ async def test_a_stream_tells_the_same_story(world: World) -> None:
 
 @pytest.mark.parametrize("first", ["whole", "streamed"])
 @pytest.mark.parametrize("second", ["whole", "streamed"])
-async def test_streamed_and_whole_runs_come_to_the_same(
-    world: World, first: str, second: str
-) -> None:
+async def test_streamed_run_has_the_same_outcome(world: World, first: str, second: str) -> None:
     agent = world.agent(calls(PAY, LOOK), say("All done."))
     if first == "whole":
         paused = await agent.run("go", thread="t")
@@ -223,7 +219,7 @@ def _result(events: list[AgentEvent]) -> RunResult:
     return last.result
 
 
-async def test_a_reader_who_stops_does_not_stop_the_run(world: World) -> None:
+async def test_closed_stream_does_not_stop_run(world: World) -> None:
     @sayso.tool
     async def slow() -> str:
         """Take a while."""
@@ -260,7 +256,7 @@ async def test_a_stream_without_a_reply_is_an_error(world: World) -> None:
 # -- one after the other
 
 
-async def test_new_words_over_a_paused_run_supersede_and_the_model_is_reported(
+async def test_new_input_supersedes_paused_run(
     world: World,
 ) -> None:
     agent = world.agent(calls(PAY, LOOK), say("Cancelled it."))
@@ -282,7 +278,7 @@ async def test_new_words_over_a_paused_run_supersede_and_the_model_is_reported(
     assert len(conversation(world.store)) == 6
 
 
-async def test_new_words_are_delivered_once_also_after_a_failure(world: World) -> None:
+async def test_new_input_is_delivered_once_after_failure(world: World) -> None:
     agent = world.agent(PAY, ModelError("gone"), say("Then not."))
     await agent.run("pay ana", thread="t")
     with pytest.raises(ModelError):
@@ -292,7 +288,7 @@ async def test_new_words_are_delivered_once_also_after_a_failure(world: World) -
     assert roles == ["user", "assistant", "tool", "user", "assistant"]
 
 
-async def test_new_words_over_a_running_run_wait_for_it(world: World) -> None:
+async def test_new_input_waits_for_running_run(world: World) -> None:
     begun, end = asyncio.Event(), asyncio.Event()
 
     @sayso.tool
@@ -314,7 +310,7 @@ async def test_new_words_over_a_running_run_wait_for_it(world: World) -> None:
     assert said == ["one", "two"]
 
 
-async def test_words_that_were_overtaken_are_asked_anew(world: World) -> None:
+async def test_overtaken_input_is_asked_again(world: World) -> None:
     """Two runs start at once on one thread: the second model sees the first conversation."""
     asking, go = asyncio.Event(), asyncio.Event()
 
@@ -335,7 +331,7 @@ async def test_words_that_were_overtaken_are_asked_anew(world: World) -> None:
     assert roles == ["user", "assistant", "user", "assistant"]
 
 
-async def test_new_words_over_a_run_whose_model_failed(world: World) -> None:
+async def test_new_input_continues_after_model_failure(world: World) -> None:
     agent = world.agent(LOOK, ModelError("gone"), say("Hello again."))
     with pytest.raises(ModelError):
         await agent.run("one", thread="t")
@@ -415,7 +411,7 @@ async def test_a_run_is_cancelled_while_its_model_thinks(world: World) -> None:
     assert [m["role"] for m in asked(agent)[-1].messages] == ["user", "assistant", "tool", "user"]
 
 
-async def test_the_store_is_lent_to_an_agent_that_names_none(store: Store) -> None:
+async def test_agent_without_store_borrows_one(store: Store) -> None:
     agent = Agent("a", model=ScriptedModel([say("Hello.")]))
     lend_store(agent, store)
     assert agent.store is store

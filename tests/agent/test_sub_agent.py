@@ -59,7 +59,7 @@ async def test_a_sub_agent_uses_the_store_of_the_outer_agent(world: World) -> No
     assert world.effects("pay") == [(3, "ana")] * 3
 
 
-async def test_an_inner_agent_with_a_store_of_its_own_keeps_to_it(world: World) -> None:
+async def test_inner_agent_keeps_its_store(world: World) -> None:
     own = World(MemoryStore())
     inner = own.agent(PAY, say("Paid."), name="payer")
     outer = world.agent(ask("payer"), say("All done."), tools=[inner])
@@ -69,7 +69,7 @@ async def test_an_inner_agent_with_a_store_of_its_own_keeps_to_it(world: World) 
     assert (await outer.resume("t")).output == "All done."
 
 
-async def test_an_inner_model_that_fails_leaves_the_call_where_it_was(world: World) -> None:
+async def test_failed_inner_model_keeps_the_call(world: World) -> None:
     outer, inner = pair(world, PAY, ConnectionError("gone"), say("Paid."))
     result = await outer.run("go", thread="t")
     with pytest.raises(ConnectionError):
@@ -83,7 +83,7 @@ async def test_an_inner_model_that_fails_leaves_the_call_where_it_was(world: Wor
     assert world.effects("pay") == [(3, "ana")]
 
 
-async def test_an_inner_model_that_fails_at_once(world: World) -> None:
+async def test_inner_model_failing_at_once_is_retried(world: World) -> None:
     outer, _ = pair(world, ConnectionError("gone"), say("Nothing to pay."))
     with pytest.raises(ConnectionError):
         await outer.run("go", thread="t")
@@ -91,14 +91,14 @@ async def test_an_inner_model_that_fails_at_once(world: World) -> None:
     assert told(outer) == ["Nothing to pay."]
 
 
-async def test_empty_words_to_an_inner_agent_are_an_error_for_the_model(world: World) -> None:
+async def test_empty_input_to_inner_agent_is_an_error(world: World) -> None:
     inner = Agent("payer", model=ScriptedModel([]))
     outer = world.agent(call("payer", {"input": " "}), say("All done."), tools=[inner])
     assert (await outer.run("go", thread="t")).output == "All done."
     assert "the input is empty" in error_in(told(outer)[0])
 
 
-async def test_an_inner_run_that_ends_elsewhere_makes_the_outer_one_due(world: World) -> None:
+async def test_inner_end_elsewhere_wakes_outer_run(world: World) -> None:
     outer, _ = pair(world, PAY, say("Paid."))
     (request,) = (await outer.run("go", thread="t")).interruptions
     alone = world.agent(say("Paid."), name="payer")
@@ -109,7 +109,7 @@ async def test_an_inner_run_that_ends_elsewhere_makes_the_outer_one_due(world: W
     assert (told(outer), world.effects("pay")) == (["Paid."], [(3, "ana")])
 
 
-async def test_an_inner_pause_surfaces_outside_and_resumes_inside(world: World) -> None:
+async def test_inner_pause_surfaces_in_outer_run(world: World) -> None:
     outer, inner = pair(world, PAY, say("Paid."))
     result = await outer.run("go", thread="t", requester="ana")
     (request,) = result.interruptions
@@ -122,7 +122,7 @@ async def test_an_inner_pause_surfaces_outside_and_resumes_inside(world: World) 
     assert (len(asked(outer)), len(asked(inner))) == (2, 2)
 
 
-async def test_an_inner_rejection_goes_to_the_inner_model(world: World) -> None:
+async def test_inner_rejection_reaches_inner_model(world: World) -> None:
     outer, inner = pair(world, PAY, say("Not paid."))
     result = await outer.run("go", thread="t")
     result = await outer.resume("t", decisions=[result.interruptions[0].reject("no")])
@@ -160,7 +160,7 @@ async def test_both_layers_may_need_a_person(world: World) -> None:
     assert (result.status, world.effects("pay")) == ("done", [(3, "ana")])
 
 
-async def test_parallel_calls_of_one_agent_stay_apart(world: World) -> None:
+async def test_parallel_calls_of_agent_stay_separate(world: World) -> None:
     by_input = ScriptedModel(
         lambda messages: (
             say("Paid.")
@@ -194,7 +194,7 @@ async def test_a_sibling_runs_while_an_inner_agent_waits(world: World) -> None:
     assert (result.status, world.effects("pay")) == ("done", [(7, "ana"), (3, "ana")])
 
 
-async def test_nested_twice(world: World) -> None:
+async def test_agent_two_levels_deep_pauses(world: World) -> None:
     deepest = Agent("payer", model=ScriptedModel([PAY, PAY, say("Paid.")]), tools=[world.pay])
     middle = Agent("clerk", model=ScriptedModel([ask("payer"), say("Done.")]), tools=[deepest])
     outer = world.agent(ask("clerk"), say("All done."), tools=[middle])
@@ -227,7 +227,7 @@ def outer_run(world: World) -> str:
     return find_run(world.store, "t", "assistant").id
 
 
-async def test_an_agent_that_is_not_part_of_a_run_does_not_resume_it(world: World) -> None:
+async def test_foreign_agent_cannot_resume_run(world: World) -> None:
     outer, _ = pair(world, PAY)
     result = await outer.run("go", thread="t")
     with pytest.raises(sayso.Conflict, match="belongs to agent 'payer', not to 'stranger'"):
@@ -242,7 +242,7 @@ async def test_an_inner_failure_is_a_tool_error(world: World) -> None:
     assert result.output == "All done."
 
 
-async def test_new_words_supersede_what_inner_agents_asked(world: World) -> None:
+async def test_new_input_supersedes_inner_requests(world: World) -> None:
     outer, _ = pair(world, PAY, say("Paid."))
     result = await outer.run("go", thread="t")
     world.script(outer, say("Then not."))
@@ -251,7 +251,7 @@ async def test_new_words_supersede_what_inner_agents_asked(world: World) -> None
     assert (stale.status, (await world.inbox.pending()).items) == ("superseded", ())
 
 
-async def test_calling_off_reaches_inner_agents(world: World) -> None:
+async def test_cancellation_reaches_inner_agents(world: World) -> None:
     outer, _ = pair(world, PAY, say("Paid."))
     result = await outer.run("go", thread="t")
     await outer.cancel("t")
@@ -260,7 +260,7 @@ async def test_calling_off_reaches_inner_agents(world: World) -> None:
 
 
 @pytest.mark.parametrize("by", ["inbox", "gate"])
-async def test_calling_off_by_any_door_reaches_inner_agents(world: World, by: str) -> None:
+async def test_cancellation_by_inbox_or_gate_reaches_inner_agents(world: World, by: str) -> None:
     outer, _ = pair(world, PAY, say("Paid."))
     result = await outer.run("go", thread="t")
     (request,) = result.interruptions
@@ -294,7 +294,7 @@ async def test_a_cancelled_outer_run_cancels_the_inner_one(world: World) -> None
     assert (world.ran, world.store.ready(outer.names)) == ([], [])
 
 
-async def test_a_process_that_dies_inside_leaves_the_outer_call_without_a_doubt(
+async def test_death_inside_leaves_no_outer_doubt(
     world: World,
 ) -> None:
     """Only calls that the sub-agent itself started are in doubt."""
@@ -321,7 +321,7 @@ async def test_a_process_that_dies_inside_leaves_the_outer_call_without_a_doubt(
     assert (result.status, told(inner), told(outer)) == ("done", ["it ran"], ["Paid."])
 
 
-async def test_an_outer_stream_tells_of_inner_requests_and_its_channels_too(world: World) -> None:
+async def test_outer_stream_and_channels_show_inner_requests(world: World) -> None:
     person = ScriptedReviewer(world.store, {"pay": None})
     inner = Agent("payer", model=ScriptedModel([PAY, say("Paid.")]), tools=[world.pay])
     outer = world.agent(ask("payer"), say("All done."), tools=[inner], channels=[person])
@@ -358,12 +358,12 @@ async def test_a_nested_state_survives_its_text(tmp_path: Path) -> None:
     store.close()
 
 
-def test_an_agents_name_becomes_a_name_that_models_take(world: World) -> None:
+def test_agent_name_becomes_a_tool_name(world: World) -> None:
     agent = world.agent(name="Deployment Assistant!")
     assert agent.as_tool().name == "Deployment_Assistant_"
 
 
-async def test_another_run_on_a_thread_of_that_name_is_not_the_inner_run(
+async def test_run_on_inner_thread_is_not_inner(
     world: World,
 ) -> None:
     inner = world.agent(PAY, say("Paid."), name="payer")
@@ -379,7 +379,7 @@ async def test_another_run_on_a_thread_of_that_name_is_not_the_inner_run(
     assert (known.agent, known.id) == ("payer", request.run)
 
 
-async def test_another_run_on_the_inner_thread_is_left_alone(world: World) -> None:
+async def test_foreign_run_on_inner_thread_is_untouched(world: World) -> None:
     inner = world.agent(say("Paid."), name="payer")
     outer = world.agent(ask("payer"), say("All done."), tools=[inner.as_tool(needs_approval=True)])
     result = await outer.run("go", thread="t")

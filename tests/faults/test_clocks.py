@@ -19,7 +19,7 @@ TEN_MINUTES = 600.0
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_clocks_that_are_ten_minutes_off(
+def test_workers_survive_skewed_clocks(
     kind: str, fork_server: ForkServer, tmp_path: Path, tell: Tell
 ) -> None:
     folder = make(tmp_path / "place", kind)

@@ -22,7 +22,7 @@ def test_no_acknowledged_decision_is_lost(
     tell(test="server kills", store="postgres", **counts)
 
 
-def test_a_standby_takes_over_and_no_acknowledged_decision_is_lost(
+def test_takeover_loses_no_acknowledged_decision(
     fork_server: ForkServer, server: PostgresServer, tmp_path: Path, tell: Tell
 ) -> None:
     counts = lose_primary(fork_server, server, tmp_path / "place", SEED, runs=10)

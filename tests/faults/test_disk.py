@@ -105,9 +105,7 @@ def test_a_full_disk_refuses_and_loses_nothing(setting: Setting, tell: Tell) -> 
 
 
 @needs_compiler
-def test_a_disk_that_turns_read_only_refuses_and_loses_nothing(
-    setting: Setting, tell: Tell
-) -> None:
+def test_read_only_disk_refuses_and_loses_nothing(setting: Setting, tell: Tell) -> None:
     before = setting.fork_server.value("disk:decide", folder=setting.folder, most=5)
     assert before == {"acks": 5, "refused": []}
     with setting.told_later(most=3) as later, setting.shim.read_only():
@@ -119,7 +117,7 @@ def test_a_disk_that_turns_read_only_refuses_and_loses_nothing(
     tell(test="read-only disk", store=setting.kind, refused=len(told["refused"]), **counts)
 
 
-def test_a_server_that_only_reads_refuses_and_loses_nothing(
+def test_read_only_server_refuses_and_loses_nothing(
     fork_server: ForkServer, server: PostgresServer, tmp_path: Path, tell: Tell
 ) -> None:
     """As a standby does after a switch that our address did not follow."""
@@ -142,7 +140,7 @@ def only_reads(server: PostgresServer, state: str) -> None:
         connection.execute("SELECT pg_reload_conf()")
 
 
-def test_files_that_may_not_be_written_are_refused(fork_server: ForkServer) -> None:
+def test_unwritable_files_are_refused(fork_server: ForkServer) -> None:
     folder = Path(tempfile.mkdtemp(prefix="sayso-locked-"))
     try:
         with at_work(fork_server, make(folder, "sqlite"), SEED) as pool:

@@ -73,7 +73,7 @@ def wait(event: threading.Event) -> None:
 
 @pytest.mark.parametrize("ended", [False, True], ids=["before its end", "after its end"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_lets_go_late_changes_nothing(
+def test_late_release_changes_nothing(
     kind: str, ended: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make(tmp_path / "place", kind)

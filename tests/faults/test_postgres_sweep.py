@@ -15,7 +15,7 @@ SHORT = ("claimed",)
 
 
 @pytest.mark.parametrize("story", SHORT)
-def test_a_process_dies_at_every_point_on_postgresql(
+def test_process_dies_at_every_postgres_point(
     story: str, fork_server: ForkServer, tmp_path: Path, tell: Tell
 ) -> None:
     plot = plot_of(fork_server, story, make(tmp_path / "plot", "postgres"))

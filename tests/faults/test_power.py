@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 
-def test_a_power_cut_forgets_nothing_that_was_acknowledged(
+def test_power_cut_keeps_acknowledged_decisions(
     fork_server: ForkServer, tmp_path: Path, tell: Tell
 ) -> None:
     counts = cut_power(fork_server, tmp_path, SEED, runs=12, cuts=15, ends=1)
@@ -26,7 +26,7 @@ def test_a_power_cut_forgets_nothing_that_was_acknowledged(
     assert counts["decisions_checked"] > 0
 
 
-def test_without_syncs_a_power_cut_would_forget(fork_server: ForkServer, tmp_path: Path) -> None:
+def test_power_cut_without_syncs_forgets(fork_server: ForkServer, tmp_path: Path) -> None:
     counts = cut_power(fork_server, tmp_path, SEED, runs=6, cuts=10, ends=0, careless=True)
     assert counts["lost"] > 0
     assert counts["unknown"] > 0, "no start was forgotten whose effect had happened"

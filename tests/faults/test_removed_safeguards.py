@@ -37,7 +37,7 @@ def bites(store: Store, place: Path, wrong: str, without: bool) -> None:
 
 
 @BOTH
-def test_without_the_start_row_a_call_runs_twice(
+def test_missing_start_row_runs_call_twice(
     without: bool, place: Path, fork_server: ForkServer
 ) -> None:
     lacks = "start" if without else ""
@@ -52,7 +52,7 @@ def test_without_the_start_row_a_call_runs_twice(
 
 
 @BOTH
-def test_without_the_wake_up_in_its_transaction_a_decision_is_lost(
+def test_missing_wake_up_loses_a_decision(
     without: bool, place: Path, fork_server: ForkServer
 ) -> None:
     died = fork_server.run(
@@ -70,7 +70,7 @@ def test_without_the_wake_up_in_its_transaction_a_decision_is_lost(
 
 
 @BOTH
-def test_without_the_token_a_sleeper_records_for_another_attempt(
+def test_missing_token_accepts_stale_result(
     without: bool, place: Path, fork_server: ForkServer
 ) -> None:
     folder, store = str(place), open_at(place)

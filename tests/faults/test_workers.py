@@ -49,7 +49,7 @@ def test_many_workers_finish_each_run_once(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_that_is_resumed_from_many_threads_finishes_once(
+def test_run_resumed_by_many_threads_finishes_once(
     kind: str, fork_server: ForkServer, tmp_path: Path, tell: Tell
 ) -> None:
     folder = make(tmp_path / "place", kind)

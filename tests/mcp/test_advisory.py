@@ -55,7 +55,7 @@ async def test_a_question_is_answered(world: World, era: str) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_an_approval_is_given_later(world: World, era: str) -> None:
+async def test_late_approval_is_found_by_ticket(world: World, era: str) -> None:
     async with asking(world, era, hold=0.3) as client:
         wanted = {"action": "Publish the notes", "details": {"version": 3}, "reason": "asked to"}
         pending = await told(client, "request_approval", **wanted)
@@ -84,7 +84,7 @@ async def test_calls_with_an_empty_id_are_two_requests(world: World) -> None:
     }
 
 
-async def test_a_request_is_withdrawn(world: World) -> None:
+async def test_agent_withdraws_a_request(world: World) -> None:
     async with asking(world, hold=0.3) as client:
         pending = await told(client, "request_approval", action="Delete it")
         gone = await told(client, "cancel_request", ticket=pending["ticket"])
@@ -92,7 +92,9 @@ async def test_a_request_is_withdrawn(world: World) -> None:
         assert len(await world.inbox.pending()) == 0
 
 
-async def test_wrong_calls(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_wrong_calls_get_error_messages(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(advisory, "_UNKNOWN_SECONDS", 0.01)
     async with asking(world) as client:
         for tool, args, message in (
@@ -106,7 +108,7 @@ async def test_wrong_calls(world: World, monkeypatch: pytest.MonkeyPatch) -> Non
             assert message in said(result)
 
 
-async def test_the_command(world: World) -> None:
+async def test_mcp_command_serves_the_tools(world: World) -> None:
     args = ["mcp", "--store", world.url, "--agent", "robot", "--hold", "1"]
     async with Client(StdioServerParameters(command=str(SAYSO), args=args)) as client:
         names = [tool.name for tool in (await client.list_tools()).tools]

@@ -22,7 +22,7 @@ async def approve_all(world: World, count: int = 1) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_ticket_is_handed_back_and_waited_for(world: World, era: str) -> None:
+async def test_ticket_waits_for_the_result(world: World, era: str) -> None:
     async with world.client(era, world.config(hold=0.3)) as client:
         first = await client.call_tool("order", TEA)
         assert not first.is_error
@@ -38,7 +38,7 @@ async def test_a_ticket_is_handed_back_and_waited_for(world: World, era: str) ->
     assert world.effects == ["order tea 1"]
 
 
-async def test_the_same_call_made_again_is_the_same_request(world: World) -> None:
+async def test_repeated_call_finds_its_request(world: World) -> None:
     async with world.client(config=world.config(hold=0.3)) as client:
         first = await client.call_tool("order", TEA)
         second = await client.call_tool("order", {"count": 1, "item": "tea"})
@@ -54,7 +54,7 @@ async def test_the_same_call_made_again_is_the_same_request(world: World) -> Non
     assert world.effects == ["order tea 1"]
 
 
-async def test_equal_calls_made_at_the_same_time_are_two(world: World) -> None:
+async def test_parallel_equal_calls_are_two(world: World) -> None:
     async with world.client() as client:
         both = [asyncio.create_task(client.call_tool("order", TEA)) for _ in range(2)]
         await approve_all(world, 2)
@@ -62,7 +62,7 @@ async def test_equal_calls_made_at_the_same_time_are_two(world: World) -> None:
     assert world.effects == ["order tea 1"] * 2
 
 
-async def test_the_models_own_id_decides_which_call_is_meant(world: World) -> None:
+async def test_tool_use_id_identifies_the_call(world: World) -> None:
     async def order(client: Client, id: str, **args: Any) -> Any:
         return await client.call_tool("order", {**TEA, **args}, meta={TOOL_USE_ID: id})
 
@@ -81,7 +81,7 @@ async def test_the_models_own_id_decides_which_call_is_meant(world: World) -> No
     assert world.effects == ["order tea 1"]
 
 
-async def test_progress_comes_while_people_think(
+async def test_progress_arrives_during_the_wait(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mcp_calls, "PROGRESS_SECONDS", 0.05)
@@ -102,7 +102,7 @@ async def test_progress_comes_while_people_think(
     assert heard[0][1] == "waiting for a decision"
 
 
-async def test_a_client_with_a_name_has_its_own_hold(world: World) -> None:
+async def test_hold_depends_on_client_name(world: World) -> None:
     config = world.config(hold=60, clients={"hasty": {"hold": 0.2}})
     from mcp_types import Implementation
 
@@ -111,7 +111,7 @@ async def test_a_client_with_a_name_has_its_own_hold(world: World) -> None:
         assert ticket_in(await client.call_tool("order", TEA))
 
 
-async def test_the_call_outlives_its_client(world: World) -> None:
+async def test_pending_call_outlives_its_client(world: World) -> None:
     async with world.proxy() as proxy:
         async with Client(proxy.server, mode="legacy", cache=None) as client:
             call = asyncio.create_task(client.call_tool("order", TEA))
@@ -126,7 +126,7 @@ async def test_the_call_outlives_its_client(world: World) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_on_abandon_cancel_calls_the_request_off(world: World, era: str) -> None:
+async def test_on_abandon_cancels_the_request(world: World, era: str) -> None:
     async with world.client(era, world.config(on_abandon="cancel")) as client:
         call = asyncio.create_task(client.call_tool("order", TEA))
         await world.asked()
@@ -141,7 +141,7 @@ async def test_on_abandon_cancel_calls_the_request_off(world: World, era: str) -
     assert world.effects == []
 
 
-async def test_on_abandon_cancel_stops_a_call_that_runs_and_leaves_it_in_doubt(
+async def test_on_abandon_leaves_running_call_in_doubt(
     world: World,
 ) -> None:
     policy = '[[rule]]\ntool = "slow"\nverdict = "allow"\n'
@@ -154,7 +154,7 @@ async def test_on_abandon_cancel_stops_a_call_that_runs_and_leaves_it_in_doubt(
         assert request.kind == "in_doubt"
 
 
-async def test_a_call_that_runs_goes_on_when_its_client_leaves(world: World) -> None:
+async def test_running_call_outlives_its_client(world: World) -> None:
     policy = '[[rule]]\ntool = "slow"\nverdict = "allow"\n'
     async with world.client(policy=policy) as client:
         args = {"seconds": 1}
@@ -177,7 +177,7 @@ async def test_a_request_is_found_again_after_a_restart(world: World) -> None:
         assert len(await world.inbox.pending()) == 1
 
 
-async def test_a_call_approved_while_the_proxy_was_down_is_taken_up(world: World) -> None:
+async def test_call_approved_during_downtime_runs(world: World) -> None:
     config = world.config(hold=0.3)
     async with world.client(config=config) as client:
         first = await client.call_tool("order", TEA)
@@ -194,9 +194,7 @@ async def test_a_call_approved_while_the_proxy_was_down_is_taken_up(world: World
     assert world.effects == ["order tea 1"]
 
 
-async def test_a_result_delivered_while_open_calls_are_listed_is_not_delivered_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_result_is_not_delivered_twice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     listed, go_on = asyncio.Event(), asyncio.Event()
     original = mcp_calls.read
 
@@ -227,7 +225,7 @@ async def test_a_result_delivered_while_open_calls_are_listed_is_not_delivered_a
     assert world.effects == ["order tea 1"]
 
 
-async def test_a_result_that_was_not_handed_over_survives_a_restart(world: World) -> None:
+async def test_undelivered_result_survives_a_restart(world: World) -> None:
     config = world.config(hold=0.3)
     async with world.client(config=config) as client:
         await client.call_tool("order", TEA)
@@ -240,7 +238,7 @@ async def test_a_result_that_was_not_handed_over_survives_a_restart(world: World
     assert world.effects == ["order tea 1"]
 
 
-async def test_an_unknown_ticket_is_slow_and_says_what_to_do(
+async def test_unknown_ticket_is_answered_slowly(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sayso.mcp import front
@@ -256,7 +254,7 @@ async def test_an_unknown_ticket_is_slow_and_says_what_to_do(
         assert missing.is_error
 
 
-async def test_a_model_that_polls_is_told_to_stop(world: World) -> None:
+async def test_polling_model_is_asked_to_stop(world: World) -> None:
     async with world.client(config=world.config(hold=0.1)) as client:
         result = await client.call_tool("order", TEA)
         for _ in range(3):
@@ -296,7 +294,7 @@ async def test_tickets_of_another_session_are_unknown(
         assert ticket_in(again) != ticket_in(first)
 
 
-async def test_a_slow_call_that_was_allowed_is_handed_back_too(world: World) -> None:
+async def test_slow_allowed_call_returns_a_ticket(world: World) -> None:
     policy = '[[rule]]\ntool = "slow"\nverdict = "allow"\n'
     async with world.client(config=world.config(hold=0.4), policy=policy) as client:
         args = {"seconds": 1.0}
@@ -309,7 +307,7 @@ async def test_a_slow_call_that_was_allowed_is_handed_back_too(world: World) -> 
     assert world.effects == ["slow began ", "slow "]
 
 
-async def test_on_postgres_calls_are_found_again_and_taken_up(on_postgres: World) -> None:
+async def test_calls_survive_restart_on_postgres(on_postgres: World) -> None:
     world, config = on_postgres, on_postgres.config(hold=0.5)
     async with world.client(config=config) as client:
         first = await client.call_tool("order", TEA)

@@ -104,13 +104,13 @@ def test_one_server_needs_no_prefix() -> None:
         ({"mcpServers": {"a": SHOP}, "sayso": {"agent": "@x"}}, "sayso.agent: use 1 to"),
     ],
 )
-def test_what_is_refused(config: Any, message: str) -> None:
+def test_invalid_config_is_refused(config: Any, message: str) -> None:
     with pytest.raises(InvalidConfig) as refused:
         parsed(config)
     assert message in str(refused.value)
 
 
-def test_a_file_is_named_in_its_errors(tmp_path: Path) -> None:
+def test_error_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     with pytest.raises(InvalidConfig, match=r"mcp\.json cannot be read: No such file"):
         read_config(path)

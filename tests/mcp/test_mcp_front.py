@@ -57,7 +57,7 @@ async def connected(url: str, token: str | None, mode: str = "auto") -> Any:
         yield client
 
 
-def test_without_a_token_the_front_says_where_to_get_one(world: World) -> None:
+def test_missing_token_is_refused_with_hint(world: World) -> None:
     agent = token(world, "robot")
     person = token(world, "ana", "reviewer")
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
@@ -100,7 +100,7 @@ async def test_a_client_with_a_token_asks_as_that_agent(world: World, era: str) 
     assert world.effects == ["order tea 1"] * 2
 
 
-async def test_both_eras_at_once_and_a_client_that_comes_back(world: World) -> None:
+async def test_returning_client_gets_its_call(world: World) -> None:
     config = world.config(hold=60)
     with listening(world, config, "--no-auth") as url:
         async with connected(url, None, "legacy") as client:
@@ -126,7 +126,7 @@ async def test_both_eras_at_once_and_a_client_that_comes_back(world: World) -> N
         (["--server", "http://127.0.0.1:1"], "SAYSO_TOKEN"),
     ],
 )
-def test_options_that_do_not_go_together(world: World, options: list[str], message: str) -> None:
+def test_conflicting_options_are_refused(world: World, options: list[str], message: str) -> None:
     path = world.write({"mcpServers": {"shop": {"command": "true"}}})
     process = start_proxy("--config", str(path), "--store", world.url, *options)
     _, errors = process.communicate()
@@ -135,7 +135,7 @@ def test_options_that_do_not_go_together(world: World, options: list[str], messa
     assert "Traceback" not in errors
 
 
-async def test_a_client_that_disconnects_without_a_word_is_not_handed_the_result(
+async def test_result_waits_for_reconnecting_client(
     world: World,
 ) -> None:
     config = world.config(hold=60)

@@ -25,7 +25,7 @@ description = "no orders"
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_an_approved_call_runs_once_with_what_was_shown(world: World, era: str) -> None:
+async def test_approved_call_runs_as_shown(world: World, era: str) -> None:
     async with world.client(era) as client:
         assert client.protocol_version == ("2025-11-25" if era == "legacy" else era)
         async with world.person(lambda request: request.approve()):
@@ -40,9 +40,7 @@ async def test_an_approved_call_runs_once_with_what_was_shown(world: World, era:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_an_edited_call_says_so_in_text_and_in_structured_content(
-    world: World, era: str
-) -> None:
+async def test_edited_call_reports_the_edit(world: World, era: str) -> None:
     async with (
         world.client(era) as client,
         world.person(lambda request: request.edit({"item": "tea", "count": 2})),
@@ -54,7 +52,7 @@ async def test_an_edited_call_says_so_in_text_and_in_structured_content(
     assert "A person changed the arguments" in result.structured_content[NOTICE]
 
 
-async def test_a_rejected_call_does_not_run_and_gives_the_reason(world: World) -> None:
+async def test_rejected_call_gives_the_reason(world: World) -> None:
     async with world.client() as client, world.person(lambda request: request.reject("too dear")):
         result = await client.call_tool("order", {"item": "tea"})
     assert result.is_error
@@ -122,7 +120,7 @@ async def test_the_policy_allows_reads_and_denies(world: World) -> None:
     assert world.effects == ["stock tea"]
 
 
-async def test_wrong_arguments_and_unknown_tools_are_errors_and_ask_nobody(world: World) -> None:
+async def test_invalid_calls_are_not_asked(world: World) -> None:
     async with world.client() as client:
         wrong = await client.call_tool("order", {"item": 3})
         unknown = await client.call_tool("borrow", {})
@@ -164,7 +162,7 @@ async def test_an_error_of_the_tool_is_passed_on(world: World) -> None:
     assert "out of flour" in said(result)
 
 
-async def test_free_reads_are_recorded_unless_the_server_says_asked_only(world: World) -> None:
+async def test_record_option_controls_free_reads(world: World) -> None:
     for record, runs in (("asked", 0), ("all", 2)):
         servers = {"shop": world.shop(trust_hints=True, record=record)}
         async with world.client(config=world.config(servers=servers)) as client:

@@ -52,7 +52,7 @@ async def test_resources_prompts_and_completions(world: World, era: str) -> None
             await client.read_resource("shop://nothing")
 
 
-async def test_resources_of_two_servers_are_told_apart(world: World) -> None:
+async def test_resources_of_two_servers_are_prefixed(world: World) -> None:
     other = world.folder / "other"
     other.mkdir()
     servers = {"a": world.shop(), "b": world.shop(folder=other)}
@@ -123,9 +123,7 @@ async def test_a_watched_resource_is_reported_when_it_changes(
 
 
 @pytest.mark.parametrize("behind", ["auto", "legacy"])
-async def test_a_resource_is_watched_after_its_server_was_started_again(
-    world: World, behind: str
-) -> None:
+async def test_resource_is_watched_after_server_restart(world: World, behind: str) -> None:
     config = world.config(servers={"shop": world.stdio_shop(protocol=behind)}, hold=1)
     async with world.client("2026-07-28", config, ALLOW) as client:
         watched = ["shop://hours", "shop://nothing"]
@@ -139,7 +137,7 @@ async def test_a_resource_is_watched_after_its_server_was_started_again(
 
 
 @pytest.mark.parametrize("behind", ["auto", "legacy"])
-async def test_a_change_before_a_resource_is_watched_again_is_reported(
+async def test_change_during_server_restart_is_reported(
     world: World, behind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that was started again takes calls before its resources are watched again."""
@@ -166,7 +164,7 @@ async def test_a_change_before_a_resource_is_watched_again_is_reported(
         assert update.uri == "shop://hours"
 
 
-async def test_a_resource_that_no_server_reports_cannot_be_watched(world: World) -> None:
+async def test_unreported_resource_cannot_be_watched(world: World) -> None:
     (world.folder / "quiet").touch()
     config = world.config(servers={"shop": world.stdio_shop(protocol="legacy")})
     async with world.client("legacy", config) as client:
@@ -183,9 +181,7 @@ async def answer_large(context: object, params: Any) -> ElicitResult:
 
 @pytest.mark.parametrize("behind", ["auto", "legacy"])
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_question_of_the_server_reaches_the_clients_user(
-    world: World, era: str, behind: str
-) -> None:
+async def test_elicitation_reaches_the_clients_user(world: World, era: str, behind: str) -> None:
     config = world.config(servers={"shop": world.shop(protocol=behind)})
     async with (
         world.client(era, config, elicitation_callback=answer_large) as client,
@@ -195,7 +191,7 @@ async def test_a_question_of_the_server_reaches_the_clients_user(
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_decline_faster_than_a_person_is_not_an_answer(world: World, era: str) -> None:
+async def test_instant_decline_is_a_cancellation(world: World, era: str) -> None:
     async def decline(context: object, params: Any) -> ElicitResult:
         return ElicitResult(action="decline")
 
@@ -214,7 +210,7 @@ async def test_a_slow_decline_is_an_answer(world: World) -> None:
         assert said(await client.call_tool("wrap", {})) == "not wrapped: decline"
 
 
-async def test_a_client_that_cannot_show_questions_does_not_hang(world: World) -> None:
+async def test_client_without_elicitation_does_not_hang(world: World) -> None:
     async with world.client("legacy", policy=ALLOW) as client:
         assert said(await client.call_tool("wrap", {})) == "not wrapped: cancel"
 

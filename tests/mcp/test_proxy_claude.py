@@ -76,7 +76,7 @@ def call(tool: str, **args: Any) -> Turn:
     return Turn(f"mcp__sayso__{tool}", args)
 
 
-async def test_claude_code_reads_waits_and_learns_of_an_edit(world: World) -> None:
+async def test_claude_code_waits_and_sees_the_edit(world: World) -> None:
     config = world.config(servers={"shop": world.shop(trust_hints=True)}, hold=3)
     args = ["proxy", "--config", str(world.write(config)), "--store", world.url]
     home = world.folder / "home"

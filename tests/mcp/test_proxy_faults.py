@@ -50,7 +50,7 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-async def test_a_call_whose_server_dies_is_in_doubt_and_a_person_settles_it(world: World) -> None:
+async def test_call_of_dying_server_is_in_doubt(world: World) -> None:
     config = world.config(servers={"shop": world.stdio_shop()}, hold=5)
     async with world.client(config=config, policy=ALLOW) as client:
         result = await client.call_tool("crash", {})
@@ -147,7 +147,7 @@ async def test_a_gated_read_whose_server_dies_is_read_again(world: World) -> Non
     assert world.effects == ["shaky", "shaky"]
 
 
-async def test_a_server_that_cannot_start_is_named_and_the_others_work(world: World) -> None:
+async def test_failing_server_does_not_stop_others(world: World) -> None:
     servers = {"shop": world.shop(), "gone": {"command": "/no/such/program"}}
     config = world.config(servers=servers)
     async with world.client(config=config, policy=ALLOW) as client:
@@ -160,7 +160,7 @@ async def test_a_server_that_cannot_start_is_named_and_the_others_work(world: Wo
         assert not (await client.call_tool("shop__order", {"item": "tea"})).is_error
 
 
-async def test_a_server_over_http_that_restarts_is_reconnected(world: World) -> None:
+async def test_restarted_http_server_is_reconnected(world: World) -> None:
     port = _free_port()
     entry = {"url": f"http://127.0.0.1:{port}/mcp", "sayso": {"protocol": "legacy"}}
     config = world.config(servers={"shop": entry})
@@ -212,7 +212,7 @@ time.sleep(600)
 """
 
 
-def test_the_end_of_the_input_ends_the_proxy_and_its_servers_within_two_seconds(
+def test_end_of_input_ends_proxy_quickly(
     world: World,
 ) -> None:
     script = world.folder / "stubborn.py"
@@ -277,7 +277,7 @@ async def test_a_proxy_ends_at_any_moment_of_a_connection(
     assert "trying again" not in caplog.text
 
 
-async def test_a_proxy_ends_although_its_client_swallows_the_cancellation(
+async def test_proxy_ends_despite_swallowed_cancellation(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Swallowing(Client):
@@ -355,7 +355,7 @@ async def test_two_proxies_on_one_store_run_a_call_once(world: World) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_a_proxy_that_listens(world: World, number: int) -> None:
+def test_signal_ends_listening_proxy(world: World, number: int) -> None:
     config = world.config(servers={"shop": world.stdio_shop()})
     _, _, *args = proxy_command(world, config)
     process = start_proxy(*args, "--listen", "127.0.0.1:0", "--no-auth")

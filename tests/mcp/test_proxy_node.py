@@ -135,14 +135,14 @@ def files_config(world: World, **ours: Any) -> tuple[dict[str, Any], Path]:
     return world.config(servers=servers, **ours), files
 
 
-async def test_the_typescript_client_on_stdio(world: World) -> None:
+async def test_typescript_client_works_on_stdio(world: World) -> None:
     config, files = files_config(world)
     args = ["proxy", "--config", str(world.write(config)), "--store", world.url]
     async with typescript({"command": str(SAYSO), "args": args}) as client:
         await story(world, client, files)
 
 
-async def test_the_typescript_client_over_http(world: World) -> None:
+async def test_typescript_client_works_over_http(world: World) -> None:
     config, files = files_config(world)
     robot = token(world, "robot")
     with listening(world, config) as url:
@@ -168,7 +168,7 @@ async def test_progress_keeps_the_typescript_client_waiting(world: World) -> Non
 
 
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
-async def test_the_filesystem_server(world: World, era: str) -> None:
+async def test_filesystem_server_works_behind_proxy(world: World, era: str) -> None:
     config, files = files_config(world)
     (files / "a.txt").write_text("A")
     async with world.client(era, config) as client:
@@ -183,7 +183,7 @@ async def test_the_filesystem_server(world: World, era: str) -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
-async def test_the_everything_server(world: World, era: str) -> None:
+async def test_everything_server_works_behind_proxy(world: World, era: str) -> None:
     servers = {"every": server("server-everything")}
     policy = '[[rule]]\ntool = ["echo", "get-sum", "get-tiny-image"]\nverdict = "allow"\n'
     heard: list[float] = []
@@ -218,7 +218,7 @@ async def test_the_everything_server(world: World, era: str) -> None:
         assert (await client.list_prompts()).prompts
 
 
-async def test_the_python_client_over_stdio_in_both_eras(world: World) -> None:
+async def test_python_client_works_in_both_eras(world: World) -> None:
     from test_proxy_faults import on_stdio
 
     config, files = files_config(world, hold=2)

@@ -28,7 +28,7 @@ async def acceptance(world: World) -> Request:
     return found
 
 
-async def test_a_changed_tool_is_asked_about_until_it_is_accepted(world: World) -> None:
+async def test_changed_tool_asks_until_accepted(world: World) -> None:
     config = world.config(hold=0.3)
     async with world.client(config=config, policy=ALLOW) as client:
         assert not (await client.call_tool("order", TEA)).is_error
@@ -63,7 +63,7 @@ async def test_a_changed_tool_is_asked_about_until_it_is_accepted(world: World) 
         assert not (await client.call_tool("order", {**TEA, "count": 2})).is_error
 
 
-async def test_a_tool_that_changes_while_the_proxy_runs(world: World) -> None:
+async def test_tool_changed_during_run_asks(world: World) -> None:
     config = world.config(hold=0.3)
     async with world.proxy(config, ALLOW) as proxy, Client(proxy.server, cache=None) as client:
         assert not (await client.call_tool("order", TEA)).is_error
@@ -71,7 +71,7 @@ async def test_a_tool_that_changes_while_the_proxy_runs(world: World) -> None:
         assert "needs a person's approval" in said(await client.call_tool("order", TEA))
 
 
-async def test_a_tool_that_changes_after_the_approval_is_asked_again(world: World) -> None:
+async def test_tool_changed_after_approval_asks_again(world: World) -> None:
     async with world.proxy(world.config(hold=0.3)) as proxy:
         async with Client(proxy.server, cache=None) as client:
             await client.call_tool("order", TEA)

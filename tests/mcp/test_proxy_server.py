@@ -30,7 +30,7 @@ def environment(world: World, secret: str) -> dict[str, str]:
     return {**os.environ, "SAYSO_TOKEN": secret, "XDG_STATE_HOME": state}
 
 
-async def test_the_server_decides_and_nothing_is_lost(world: World, served: str) -> None:
+async def test_proxy_uses_the_server_for_everything(world: World, served: str) -> None:
     config = world.config(servers={"shop": world.shop()}, hold=1)
     program, *args = command(world, served, config)
     env = environment(world, token(world, "robot"))

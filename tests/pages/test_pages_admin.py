@@ -223,7 +223,7 @@ def test_admin_adds_person_and_reads_refusal(store: Store, url: str, open_page: 
     assert (person.role, person.groups) == ("reviewer", ("finance", "ops"))
 
 
-def test_removed_person_leaves_list_of_what_ended(
+def test_removal_lists_ended_rights(
     store: Store, url: str, open_page: Open, sign_in: SignIn
 ) -> None:
     ana = sign_in("ana")
@@ -250,7 +250,7 @@ def test_removed_person_leaves_list_of_what_ended(
     assert ana.get("/api/me").status_code == 401
 
 
-def test_admin_changes_groups_role_and_stand_in(store: Store, url: str, open_page: Open) -> None:
+def test_admin_changes_groups_and_role(store: Store, url: str, open_page: Open) -> None:
     page = enter(open_page, url, store, "ops", **DESK)
     open_person(page, url, "ana")
     page.get_by_role("button", name="Remove from legal").click()

@@ -38,7 +38,7 @@ def approve(page: Page, tool: str) -> None:
         ("Delete all old records", "execute_sql"),
     ],
 )
-def test_yes_in_the_chat(demo: Demo, open_page: Open, words: str, tool: str) -> None:
+def test_chat_approves_a_call(demo: Demo, open_page: Open, words: str, tool: str) -> None:
     page = open_page(f"{demo.url}/chat")
     write(page, words)
     expect(page.get_by_role("textbox", name="Message")).to_be_disabled()
@@ -50,7 +50,7 @@ def test_yes_in_the_chat(demo: Demo, open_page: Open, words: str, tool: str) -> 
     expect(page.get_by_role("textbox", name="Message")).to_be_enabled()
 
 
-def test_no_in_the_chat_by_keyboard_alone(demo: Demo, open_page: Open) -> None:
+def test_chat_rejects_a_call_by_keyboard(demo: Demo, open_page: Open) -> None:
     page = open_page(f"{demo.url}/chat")
     expect(page.get_by_role("textbox", name="Message")).to_be_focused()
     page.keyboard.type("Weather in Oslo")
@@ -65,19 +65,19 @@ def test_no_in_the_chat_by_keyboard_alone(demo: Demo, open_page: Open) -> None:
     assert demo.ran() == []
 
 
-def test_a_chat_that_cannot_be_read_says_why(demo: Demo, open_page: Open) -> None:
+def test_unreadable_chat_shows_the_reason(demo: Demo, open_page: Open) -> None:
     page = open_page(f"{demo.url}/chat/any?agent=nobody", quiet=True)
     expect(page.get_by_role("alert")).to_contain_text("No agent 'nobody' here")
 
 
-def test_what_needs_nobody_is_answered_at_once(demo: Demo, open_page: Open) -> None:
+def test_allowed_call_runs_at_once(demo: Demo, open_page: Open) -> None:
     page = open_page(f"{demo.url}/chat")
     write(page, "What time is it in Oslo?")
     expect(conversation(page)).to_contain_text("Final answer:")
     assert [name for name, _ in demo.ran()] == ["getLocalTime"]
 
 
-def test_two_calls_one_after_the_other(demo: Demo, open_page: Open) -> None:
+def test_two_calls_are_decided_in_turn(demo: Demo, open_page: Open) -> None:
     page = open_page(f"{demo.url}/chat")
     write(page, "two")
     approve(page, "deleteFile")
@@ -88,7 +88,7 @@ def test_two_calls_one_after_the_other(demo: Demo, open_page: Open) -> None:
     assert sorted(name for name, _ in demo.ran()) == ["deleteFile", "getWeatherInformation"]
 
 
-def test_edited_in_the_chat(demo: Demo, open_page: Open) -> None:
+def test_chat_edits_a_call(demo: Demo, open_page: Open) -> None:
     page = open_page(f"{demo.url}/chat")
     write(page, "Book a flight to Rome")
     asked = card(page, "book_flight")
@@ -112,7 +112,7 @@ def test_a_question_is_answered_in_the_chat(demo: Demo, open_page: Open) -> None
     expect(conversation(page)).to_contain_text("Final answer:")
 
 
-def test_a_reload_while_it_waits(demo: Demo, open_page: Open) -> None:
+def test_reload_during_pause_keeps_the_call(demo: Demo, open_page: Open) -> None:
     page = open_page(f"{demo.url}/chat")
     write(page, "Weather in Oslo")
     expect(card(page, "getWeatherInformation")).to_be_visible()
@@ -124,7 +124,7 @@ def test_a_reload_while_it_waits(demo: Demo, open_page: Open) -> None:
     assert len(demo.ran()) == 1
 
 
-def test_a_reload_while_it_speaks(demo: Demo, open_page: Open) -> None:
+def test_reload_during_stream_keeps_the_answer(demo: Demo, open_page: Open) -> None:
     page = open_page(f"{demo.url}/chat")
     write(page, "Slow weather in Oslo")
     approve(page, "getWeatherInformation")
@@ -136,7 +136,7 @@ def test_a_reload_while_it_speaks(demo: Demo, open_page: Open) -> None:
     expect(conversation(page).get_by_text("Final answer:")).to_have_count(1)
 
 
-def test_decided_elsewhere_the_chat_goes_on_by_itself(demo: Demo, open_page: Open) -> None:
+def test_chat_continues_after_decision_elsewhere(demo: Demo, open_page: Open) -> None:
     page = open_page(f"{demo.url}/chat")
     write(page, "Weather in Oslo")
     expect(card(page, "getWeatherInformation")).to_be_visible()
@@ -146,7 +146,7 @@ def test_decided_elsewhere_the_chat_goes_on_by_itself(demo: Demo, open_page: Ope
     assert len(demo.ran()) == 1
 
 
-def test_cancel_and_write_instead(demo: Demo, open_page: Open) -> None:
+def test_new_message_replaces_the_call(demo: Demo, open_page: Open) -> None:
     page = open_page(f"{demo.url}/chat")
     write(page, "Deploy version 2.1.0 to production")
     expect(card(page, "deploy_to_production")).to_be_visible()

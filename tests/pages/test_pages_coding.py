@@ -32,7 +32,7 @@ def shown(demo: Demo, open_page: Open, request: dict[str, Any]) -> Page:
     return page
 
 
-def test_a_command_with_its_directory(demo: Demo, open_page: Open) -> None:
+def test_command_shows_its_directory(demo: Demo, open_page: Open) -> None:
     made = asked(demo, "Bash", command="make test\nmake lint", timeout=60)
     page = shown(demo, open_page, made)
     call = page.get_by_test_id("call-command")
@@ -43,7 +43,7 @@ def test_a_command_with_its_directory(demo: Demo, open_page: Open) -> None:
     assert demo.until_decided(made["id"])["status"] == "approved"
 
 
-def test_an_edit_as_a_diff(demo: Demo, open_page: Open) -> None:
+def test_edit_is_shown_as_diff(demo: Demo, open_page: Open) -> None:
     edit = {"file_path": "src/a.py", "old_string": "one\ntwo", "new_string": "one\nthree"}
     page = shown(demo, open_page, asked(demo, "Edit", **edit))
     expect(page.get_by_test_id("call-edit")).to_contain_text("src/a.py")
@@ -63,7 +63,7 @@ def test_a_fetch_names_the_real_host(demo: Demo, open_page: Open) -> None:
     expect(fetch.locator("a")).to_have_count(0)
 
 
-def test_a_long_command_is_read_to_its_end(demo: Demo, open_page: Open) -> None:
+def test_long_command_must_be_read(demo: Demo, open_page: Open) -> None:
     lines = "\n".join(f"echo {n}" for n in range(400))
     page = shown(demo, open_page, asked(demo, "Bash", command=lines))
     approve = page.get_by_role("button", name=re.compile("^Approve"))
@@ -96,7 +96,7 @@ def test_the_demo_starts_a_coding_agent(demo: Demo, open_page: Open) -> None:
     expect(page.get_by_text("rejected").first).to_be_visible()
 
 
-def test_dialog_shows_what_grant_covers(demo: Demo, open_page: Open) -> None:
+def test_grant_dialog_shows_its_coverage(demo: Demo, open_page: Open) -> None:
     past = asked(demo, "Bash", command="npm test -- first")
     demo.http.post(
         f"/api/requests/{past['id']}/decision",

@@ -52,7 +52,7 @@ def test_eight_tabs_share_one_stream(demo: Demo, context: BrowserContext) -> Non
         expect(tab.get_by_role("list", name="Requests")).to_contain_text("Rome")
 
 
-def test_a_tab_that_navigates_hard_keeps_loading(demo: Demo, context: BrowserContext) -> None:
+def test_navigating_tab_wastes_no_connection(demo: Demo, context: BrowserContext) -> None:
     page = context.new_page()
     for turn in range(TABS):
         page.goto(f"{demo.url}/{('inbox', 'history', 'runs')[turn % 3]}?turn={turn}")
@@ -111,7 +111,7 @@ def test_a_decision_never_fires_late(demo: Demo, context: BrowserContext) -> Non
     demo.final(chat)
 
 
-def test_a_decision_whose_answer_is_lost_is_looked_up(demo: Demo, context: BrowserContext) -> None:
+def test_lost_decision_answer_is_looked_up(demo: Demo, context: BrowserContext) -> None:
     chat = demo.say("Weather in Oslo")
     (request,) = demo.open(chat)
     page = context.new_page()

@@ -41,9 +41,7 @@ def doubtful(tmp_path: Path) -> Iterator[Demo]:
     running.stop()
 
 
-def test_the_demo_opens_with_three_requests_and_examples_that_run(
-    opened: Demo, open_page: Open
-) -> None:
+def test_demo_opens_with_three_requests(opened: Demo, open_page: Open) -> None:
     assert re.search(r"Open http://[\d.:]+/inbox", opened.printed)
     page = open_page(f"{opened.url}/inbox")
     rows = page.get_by_role("list", name="Requests").get_by_role("link")
@@ -57,7 +55,7 @@ def test_the_demo_opens_with_three_requests_and_examples_that_run(
     assert opened.ran() == []
 
 
-def test_few_tab_stops_to_the_first_request(opened: Demo, open_page: Open) -> None:
+def test_first_request_is_few_tab_stops_away(opened: Demo, open_page: Open) -> None:
     page = open_page(f"{opened.url}/inbox")
     expect(page.get_by_test_id("row")).to_have_count(3)
     for _stop in range(5):
@@ -68,9 +66,7 @@ def test_few_tab_stops_to_the_first_request(opened: Demo, open_page: Open) -> No
         pytest.fail("no request within five Tab stops")
 
 
-def test_filters_are_one_row_and_the_environment_is_named_on_phones(
-    opened: Demo, open_page: Open
-) -> None:
+def test_filters_fit_in_one_row(opened: Demo, open_page: Open) -> None:
     page = open_page(f"{opened.url}/inbox")
     chips = page.get_by_role("group", name="Filters")
     assert chips.bounding_box()["height"] < 60  # type: ignore[index]
@@ -124,7 +120,7 @@ def test_in_doubt_comes_first_and_suggests_nothing(doubtful: Demo, open_page: Op
     assert doubt["status"] == "pending"
 
 
-def test_history_is_in_the_order_that_it_shows(opened: Demo, open_page: Open) -> None:
+def test_history_is_sorted_by_shown_time(opened: Demo, open_page: Open) -> None:
     items = opened.http.get("/api/requests").json()["items"]
     for item in reversed(items):  # what was asked last is decided first
         opened.decide(item, "reject", message="no")
@@ -136,9 +132,7 @@ def test_history_is_in_the_order_that_it_shows(opened: Demo, open_page: Open) ->
     expect(rows.last).to_contain_text("Deploy")
 
 
-def test_a_long_list_of_values_is_searched_and_read_to_its_end(
-    opened: Demo, open_page: Open
-) -> None:
+def test_long_value_list_can_be_searched(opened: Demo, open_page: Open) -> None:
     page = open_page(f"{opened.url}/inbox")
     page.get_by_test_id("row").filter(has_text="Email").click()
     page.get_by_role("button", name=re.compile("Show all")).first.click()

@@ -70,7 +70,7 @@ def asked(tmp_path: Path) -> Iterator[tuple[Demo, dict[str, str]]]:
     running.stop()
 
 
-def test_a_question_with_a_schema(asked: tuple[Demo, dict[str, str]], open_page: Open) -> None:
+def test_schema_question_is_a_form(asked: tuple[Demo, dict[str, str]], open_page: Open) -> None:
     demo, ids = asked
     page = open_page(f"{demo.url}/inbox/{ids['question']}")
     main = page.get_by_role("main")

@@ -49,7 +49,7 @@ def test_a_title_is_read_first(demo: Demo, open_page: Open) -> None:
     expect(page.get_by_role("list", name="Requests").get_by_role("link")).to_have_count(0)
 
 
-def test_without_a_title_one_is_made_of_name_and_arguments(demo: Demo, open_page: Open) -> None:
+def test_missing_title_is_made_from_call(demo: Demo, open_page: Open) -> None:
     demo.say("Weather in Oslo")
     page = open_page(f"{demo.url}/inbox")
     row = page.get_by_role("list", name="Requests").get_by_role("link")
@@ -90,7 +90,7 @@ def test_approved_by_keyboard(demo: Demo, open_page: Open, words: str, tool: str
     assert [name for name, _ in demo.ran()] == [tool]
 
 
-def test_enter_alone_never_approves(demo: Demo, open_page: Open) -> None:
+def test_enter_key_never_approves(demo: Demo, open_page: Open) -> None:
     chat = demo.say("Weather in Oslo")
     page = open_page(f"{demo.url}/inbox")
     show(page, "getWeatherInformation")
@@ -121,7 +121,7 @@ def test_rejected_by_keyboard_with_a_reason(demo: Demo, open_page: Open) -> None
     assert demo.ran() == []
 
 
-def test_what_was_called_off_says_why(demo: Demo, open_page: Open) -> None:
+def test_cancelled_request_shows_the_reason(demo: Demo, open_page: Open) -> None:
     demo.say("Weather in Oslo")
     (item,) = demo.http.get("/api/requests").json()["items"]
     demo.http.post(f"/api/requests/{item['id']}/cancel", json={"message": "the customer left"})
@@ -130,7 +130,7 @@ def test_what_was_called_off_says_why(demo: Demo, open_page: Open) -> None:
     expect(page.get_by_test_id("outcome")).to_contain_text("the customer left")
 
 
-def test_who_goes_back_stands_where_they_began(demo: Demo, open_page: Open) -> None:
+def test_escape_returns_focus_to_button(demo: Demo, open_page: Open) -> None:
     demo.say("Book a flight to Rome")
     page = open_page(f"{demo.url}/inbox")
     show(page, "book_flight")
@@ -159,7 +159,7 @@ def test_edited_with_a_diff(demo: Demo, open_page: Open) -> None:
     assert args["destination"] == "Porto"
 
 
-def test_a_question_with_several_answers(demo: Demo, open_page: Open) -> None:
+def test_questions_follow_until_order_is_complete(demo: Demo, open_page: Open) -> None:
     """The pizza: options, several choices and own words, until the order is whole."""
     chat = demo.say("Order a pizza")
     page = open_page(f"{demo.url}/inbox")
@@ -184,7 +184,7 @@ def test_a_question_with_several_answers(demo: Demo, open_page: Open) -> None:
     assert demo.final(chat).startswith("Final answer:")
 
 
-def test_like_requests_are_decided_together(demo: Demo, open_page: Open) -> None:
+def test_similar_requests_are_decided_in_bulk(demo: Demo, open_page: Open) -> None:
     chats = [demo.say(f"Weather in {city}") for city in ("Oslo", "Rome", "Bern")]
     page = open_page(f"{demo.url}/inbox")
     page.get_by_role("button", name="Decide together").click()
@@ -195,7 +195,7 @@ def test_like_requests_are_decided_together(demo: Demo, open_page: Open) -> None
     assert sorted(args["city"] for _, args in demo.ran()) == ["Bern", "Oslo", "Rome"]
 
 
-def test_always_allow_is_given_and_revoked(demo: Demo, open_page: Open) -> None:
+def test_grant_is_created_and_revoked(demo: Demo, open_page: Open) -> None:
     first = demo.say("Weather in Oslo")
     page = open_page(f"{demo.url}/inbox")
     show(page, "getWeatherInformation")
@@ -218,7 +218,7 @@ def test_always_allow_is_given_and_revoked(demo: Demo, open_page: Open) -> None:
     assert len(demo.open(demo.say("Weather in Bern"))) == 1
 
 
-def test_what_two_must_decide_cannot_be_allowed_for_ever(demo: Demo, open_page: Open) -> None:
+def test_quorum_request_offers_no_grant(demo: Demo, open_page: Open) -> None:
     made = demo.http.post("/api/requests", json={"tool": "pay", "quorum": 2}).json()
     page = open_page(f"{demo.url}/inbox/{made['id']}")
     expect(page.get_by_role("button", name="Approve")).to_be_visible()
@@ -264,7 +264,7 @@ new MutationObserver((changes, observer) => {
 """
 
 
-def test_a_key_counts_as_soon_as_its_button_is_drawn(demo: Demo, open_page: Open) -> None:
+def test_shortcut_works_once_button_is_drawn(demo: Demo, open_page: Open) -> None:
     """A person can press it then, and so can a test on a busy machine."""
     made = demo.http.post("/api/requests", json={"tool": "erase", "args": {"path": "a"}}).json()
     page = open_page("about:blank")
@@ -273,9 +273,7 @@ def test_a_key_counts_as_soon_as_its_button_is_drawn(demo: Demo, open_page: Open
     expect(page.get_by_role("textbox", name="path")).to_have_value("a")
 
 
-def test_an_edited_text_stays_as_it_is_and_what_it_hides_is_named(
-    demo: Demo, open_page: Open
-) -> None:
+def test_edited_text_keeps_hidden_characters(demo: Demo, open_page: Open) -> None:
     path = "first\nsafe\u202egnp.exe"
     body = {"tool": "erase", "args": {"path": path, "why": "old"}}
     made = demo.http.post("/api/requests", json=body).json()
@@ -296,7 +294,7 @@ def test_an_edited_text_stays_as_it_is_and_what_it_hides_is_named(
     assert decided["args"] == {"path": path, "why": "new"}
 
 
-def test_long_values_must_be_read_before_they_are_approved(demo: Demo, open_page: Open) -> None:
+def test_long_value_must_be_read(demo: Demo, open_page: Open) -> None:
     text = "\n".join(f"line {n}" for n in range(200)) + "\nrm -rf /"
     made = demo.http.post("/api/requests", json={"tool": "shell", "args": {"script": text}}).json()
     page = open_page(f"{demo.url}/inbox/{made['id']}")
@@ -307,7 +305,7 @@ def test_long_values_must_be_read_before_they_are_approved(demo: Demo, open_page
     expect(approve).to_be_enabled()
 
 
-def test_a_long_description_does_not_hide_what_will_run(demo: Demo, open_page: Open) -> None:
+def test_long_description_does_not_hide_call(demo: Demo, open_page: Open) -> None:
     body = {"tool": "shell", "args": {"script": "rm -rf /"}, "description": "It is safe.\n" * 60}
     made = demo.http.post("/api/requests", json=body).json()
     page = open_page(f"{demo.url}/inbox/{made['id']}")
@@ -316,7 +314,7 @@ def test_a_long_description_does_not_hide_what_will_run(demo: Demo, open_page: O
     expect(page.get_by_role("button", name="Collapse the description")).to_be_visible()
 
 
-def test_a_secret_is_revealed_before_it_can_be_approved(demo: Demo, open_page: Open) -> None:
+def test_masked_secret_must_be_revealed(demo: Demo, open_page: Open) -> None:
     body = {"tool": "login", "args": {"user": "ana", "password": "hunter2"}}
     made = demo.http.post("/api/requests", json=body).json()
     page = open_page(f"{demo.url}/inbox/{made['id']}")
@@ -328,7 +326,7 @@ def test_a_secret_is_revealed_before_it_can_be_approved(demo: Demo, open_page: O
     expect(page.get_by_role("button", name="Approve")).to_be_enabled()
 
 
-def test_a_critical_one_wants_its_name_typed(demo: Demo, open_page: Open) -> None:
+def test_critical_call_needs_its_name_typed(demo: Demo, open_page: Open) -> None:
     body = {"tool": "erase", "args": {"all": True}, "risk": {"level": "critical"}}
     made = demo.http.post("/api/requests", json=body).json()
     page = open_page(f"{demo.url}/inbox/{made['id']}")
@@ -344,7 +342,7 @@ ROWS = re.compile(r"/api/requests\?status=pending")
 
 
 @pytest.mark.parametrize("older", [COUNTS, ROWS], ids=["counts", "rows"])
-def test_a_request_that_arrives_between_two_reads(
+def test_request_between_two_reads_appears_once(
     demo: Demo, open_page: Open, older: re.Pattern[str]
 ) -> None:
     """Counts and rows are two reads, so one of them may be older than the request."""

@@ -69,7 +69,7 @@ def test_a_thousand_requests_are_counted_exactly(full_inbox: Demo, open_page: Op
     assert page.title() == f"({MANY:,}) Inbox · Sayso"
 
 
-def test_j_walks_into_folded_groups_and_on(full_inbox: Demo, open_page: Open) -> None:
+def test_j_key_walks_through_groups(full_inbox: Demo, open_page: Open) -> None:
     page = open_page(f"{full_inbox.url}/inbox?tool=pay")
     expect(page.get_by_test_id("group")).to_contain_text("980")
     seen = {page.url}
@@ -94,7 +94,7 @@ def test_j_walks_into_folded_groups_and_on(full_inbox: Demo, open_page: Open) ->
     assert page.url in seen
 
 
-def test_only_what_is_on_the_screen_is_in_the_page(full_inbox: Demo, open_page: Open) -> None:
+def test_page_contains_only_visible_rows(full_inbox: Demo, open_page: Open) -> None:
     page = open_page(f"{full_inbox.url}/inbox?tool=pay")
     page.get_by_test_id("group").get_by_role("button").first.click()
     expect(page.get_by_test_id("row").first).to_be_visible()
@@ -107,7 +107,7 @@ def test_only_what_is_on_the_screen_is_in_the_page(full_inbox: Demo, open_page: 
     assert rows.count() < 60
 
 
-def test_deciding_together_says_how_many_of_how_many(full_inbox: Demo, open_page: Open) -> None:
+def test_bulk_dialog_shows_both_counts(full_inbox: Demo, open_page: Open) -> None:
     page = open_page(f"{full_inbox.url}/inbox?tool=pay")
     page.get_by_role("button", name="Decide together").click()
     expect(page.get_by_role("dialog")).to_contain_text("The first 100 of 980 requests")

@@ -74,9 +74,7 @@ def test_two_people_decide_at_once_in_two_windows(
     expect(operator.get_by_role("main")).to_contain_text("ana")
 
 
-def test_who_is_signed_out_elsewhere_is_told_so_and_not_that_the_server_is_away(
-    kept: Demo, open_page: Open, tmp_path: Path
-) -> None:
+def test_sign_out_elsewhere_is_shown_as_such(kept: Demo, open_page: Open, tmp_path: Path) -> None:
     page = open_page(f"{kept.url}/login", quiet=True)
     sign_in(page, token(tmp_path, "ana"))
     page.goto(f"{kept.url}/chat")
@@ -91,7 +89,7 @@ def test_who_is_signed_out_elsewhere_is_told_so_and_not_that_the_server_is_away(
     expect(page.get_by_role("button", name="Approve")).to_be_disabled()
 
 
-def test_a_server_that_restarts_under_an_open_page(open_page: Open, tmp_path: Path) -> None:
+def test_page_reconnects_after_server_restart(open_page: Open, tmp_path: Path) -> None:
     options = ("--no-auth", "--data", str(tmp_path / "data"))
     first = Demo(tmp_path, *options)
     first.say("Weather in Oslo")
@@ -112,7 +110,7 @@ def test_a_server_that_restarts_under_an_open_page(open_page: Open, tmp_path: Pa
     again.stop()
 
 
-def test_on_a_phone(demo: Demo, open_page: Open) -> None:
+def test_page_works_on_a_phone(demo: Demo, open_page: Open) -> None:
     chat = demo.say("Weather in Oslo")
     page = open_page(f"{demo.url}/inbox", **PHONE)
     page.get_by_role("link", name=re.compile("getWeatherInformation")).first.click()

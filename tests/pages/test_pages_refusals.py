@@ -40,7 +40,7 @@ def test_earlier_rejection_is_shown_first(demo: Demo, open_page: Open) -> None:
     expect(first).to_have_attribute("data-testid", "earlier-rejections")
 
 
-def test_refusal_is_lifted_beside_grants(demo: Demo, open_page: Open) -> None:
+def test_refusal_is_lifted_on_grants_page(demo: Demo, open_page: Open) -> None:
     words = "book a flight to Rome"
     reject(demo, open_page, words, "Reject request")
     page = open_page(f"{demo.url}/grants")

@@ -41,9 +41,7 @@ def all_there(folder: Path, number: int) -> None:
     (folder / "go").touch()
 
 
-def test_a_hundred_threads_and_twenty_processes_decide_the_same(
-    fork_server: ForkServer, tmp_path: Path
-) -> None:
+def test_parallel_deciders_get_one_outcome(fork_server: ForkServer, tmp_path: Path) -> None:
     runs = ask_many(tmp_path, REQUESTS)
     store = open_at(str(tmp_path))
     requests = list(Inbox(store).pending_sync(limit=500).items)

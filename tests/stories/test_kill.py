@@ -60,7 +60,7 @@ def test_every_boundary_of_the_store_has_a_story(plots: Callable[[str], Plot]) -
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_a_process_dies_at_every_point_of(
+def test_process_dies_at_every_point(
     story: str, plots: Callable[[str], Plot], fork_server: ForkServer, tmp_path: Path
 ) -> None:
     plot = plots(story)
@@ -68,7 +68,9 @@ def test_a_process_dies_at_every_point_of(
 
 
 @pytest.mark.parametrize("story", SECOND_DEATHS)
-def test_the_next_process_dies_too(story: str, fork_server: ForkServer, tmp_path: Path) -> None:
+def test_second_process_dies_at_every_point(
+    story: str, fork_server: ForkServer, tmp_path: Path
+) -> None:
     first = SECOND_DEATHS[story]
     whole = tmp_path / "whole"
     whole.mkdir()

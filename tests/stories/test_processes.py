@@ -56,7 +56,7 @@ def effects(folder: Path) -> list[list[object]]:
 
 
 @pytest.mark.parametrize("task", ["actors:call", "actors:call_async"])
-def test_who_waits_is_woken_by_a_decision_elsewhere(
+def test_decision_elsewhere_wakes_the_waiter(
     task: str, fork_server: ForkServer, inbox: Inbox, tmp_path: Path
 ) -> None:
     options = {"wait": None} if task == "actors:call" else {}
@@ -68,7 +68,7 @@ def test_who_waits_is_woken_by_a_decision_elsewhere(
     assert effects(tmp_path) == [[1, "bo"]]
 
 
-def test_who_came_back_later_gets_the_stored_result(
+def test_reentry_returns_stored_result(
     fork_server: ForkServer, inbox: Inbox, tmp_path: Path
 ) -> None:
     ready(fork_server, inbox, tmp_path)
@@ -79,7 +79,7 @@ def test_who_came_back_later_gets_the_stored_result(
     assert inbox.store.run(RUN).status is RunStatus.DONE
 
 
-def test_two_processes_in_one_run_go_one_at_a_time(
+def test_two_processes_take_turns_in_run(
     fork_server: ForkServer, inbox: Inbox, tmp_path: Path
 ) -> None:
     ready(fork_server, inbox, tmp_path)
@@ -130,7 +130,7 @@ def asleep(fork_server: ForkServer, inbox: Inbox, folder: Path, stop: str) -> in
     return pid
 
 
-def test_a_late_result_closes_a_doubt_that_nobody_settled(
+def test_late_result_closes_undecided_doubt(
     fork_server: ForkServer, inbox: Inbox, tmp_path: Path
 ) -> None:
     pid = asleep(fork_server, inbox, tmp_path, "effect")
@@ -143,7 +143,7 @@ def test_a_late_result_closes_a_doubt_that_nobody_settled(
     assert effects(tmp_path) == [[1, "bo"]]
 
 
-def test_a_result_after_the_decision_is_kept_as_a_fact(
+def test_late_result_after_decision_is_recorded(
     fork_server: ForkServer, inbox: Inbox, tmp_path: Path
 ) -> None:
     pid = asleep(fork_server, inbox, tmp_path, "effect")
@@ -158,7 +158,7 @@ def test_a_result_after_the_decision_is_kept_as_a_fact(
     assert effects(tmp_path) == [[1, "bo"]]
 
 
-def test_a_result_after_run_it_again_belongs_to_no_attempt(
+def test_late_result_after_rerun_is_recorded(
     fork_server: ForkServer, inbox: Inbox, tmp_path: Path
 ) -> None:
     pid = asleep(fork_server, inbox, tmp_path, "effect")
@@ -172,7 +172,7 @@ def test_a_result_after_run_it_again_belongs_to_no_attempt(
     assert [event.type for event in inbox.events_sync(request.id)][-1] == "late"
 
 
-def test_a_late_result_does_not_pass_for_that_of_the_next_attempt(
+def test_late_result_does_not_end_next_attempt(
     fork_server: ForkServer, inbox: Inbox, tmp_path: Path
 ) -> None:
     pid = asleep(fork_server, inbox, tmp_path, "effect")
@@ -188,7 +188,7 @@ def test_a_late_result_does_not_pass_for_that_of_the_next_attempt(
     assert fork_server.value("actors:call", folder=str(tmp_path), run=RUN) == "paid bo by attempt 2"
 
 
-def test_a_process_that_slept_before_the_effect_does_not_run_it(
+def test_process_sleeping_before_effect_skips_it(
     fork_server: ForkServer, inbox: Inbox, tmp_path: Path
 ) -> None:
     pid = asleep(fork_server, inbox, tmp_path, "start after")
@@ -217,7 +217,7 @@ def test_ctrl_c_in_the_effect_is_in_doubt(
     assert effects(tmp_path) == [[1, "bo"]]
 
 
-def test_what_ran_since_the_backup_is_in_doubt(
+def test_effect_since_backup_is_in_doubt(
     fork_server: ForkServer, inbox: Inbox, tmp_path: Path
 ) -> None:
     folder = tmp_path / "disk"
@@ -247,7 +247,7 @@ def test_what_ran_since_the_backup_is_in_doubt(
 # -- the rest
 
 
-async def test_watch_hears_of_other_processes(
+async def test_watch_sees_other_processes(
     fork_server: ForkServer, inbox: Inbox, tmp_path: Path
 ) -> None:
     heard: list[str] = []

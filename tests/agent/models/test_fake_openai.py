@@ -88,7 +88,7 @@ def nested(**function: Any) -> Body:
         ([{"role": "person", "content": "x"}], r"Invalid value: 'person'"),
     ],
 )
-def test_conversations_that_are_refused(
+def test_illegal_conversation_is_refused(
     server: FakeOpenAI, messages: list[Body], fault: str
 ) -> None:
     server.add("ok")
@@ -99,7 +99,7 @@ def test_conversations_that_are_refused(
     assert server.left == 1
 
 
-def test_conversations_that_are_taken(server: FakeOpenAI) -> None:
+def test_legal_conversation_is_accepted(server: FakeOpenAI) -> None:
     server.add("ok", "ok")
     assert chat(server, CALLS, result("a"), result("b"), USER)[0] == 200
     assert chat(server, {"role": "assistant", "content": None, "refusal": "No."}, USER)[0] == 200
@@ -108,13 +108,13 @@ def test_conversations_that_are_taken(server: FakeOpenAI) -> None:
 @pytest.mark.parametrize(
     ("field", "value"), [("id", ""), ("type", "custom"), ("function", {"name": "a b"})]
 )
-def test_calls_that_are_refused(server: FakeOpenAI, field: str, value: Any) -> None:
+def test_invalid_call_is_refused(server: FakeOpenAI, field: str, value: Any) -> None:
     broken = copy.deepcopy(CALLS)
     broken["tool_calls"][0][field] = value  # type: ignore[index]
     assert chat(server, broken, result("a"), result("b"))[0] == 400
 
 
-def test_results_in_any_order_where_that_is_wanted() -> None:
+def test_results_may_come_in_any_order() -> None:
     with FakeOpenAI(["ok"], any_order=True) as server:
         assert chat(server, CALLS, result("b"), result("a"))[0] == 200
 
@@ -162,7 +162,7 @@ def test_results_in_any_order_where_that_is_wanted() -> None:
         ),
     ],
 )
-def test_options_that_are_refused(server: FakeOpenAI, options: Body, fault: str) -> None:
+def test_invalid_options_are_refused(server: FakeOpenAI, options: Body, fault: str) -> None:
     status, error = chat(server, **options)
     assert status == 400
     assert re.search(fault, error["message"])
@@ -176,7 +176,7 @@ def test_strict_schemas_are_checked(server: FakeOpenAI) -> None:
     assert error["message"].startswith("Invalid schema for function 'pay': In context=()")
 
 
-def test_our_own_strict_schemas_are_taken(server: FakeOpenAI) -> None:
+def test_strict_signature_schema_is_accepted(server: FakeOpenAI) -> None:
     def pay(amount: int, to: list[str], note: str = "", urgent: bool | None = None) -> str:
         """Pay.
 
@@ -227,7 +227,7 @@ THOUGHT = {"type": "reasoning", "id": "rs_9", "summary": [], "encrypted_content"
         ([{"role": "assistant", "content": [{"type": "input_text"}]}], r"Invalid value"),
     ],
 )
-def test_input_that_is_refused(server: FakeOpenAI, items: list[Body], fault: str) -> None:
+def test_invalid_input_is_refused(server: FakeOpenAI, items: list[Body], fault: str) -> None:
     status, error = responses(server, *items)
     assert status == 400
     assert re.search(fault, error["message"])
@@ -252,7 +252,7 @@ def test_input_that_is_refused(server: FakeOpenAI, items: list[Body], fault: str
         ),
     ],
 )
-def test_options_of_responses_that_are_refused(
+def test_invalid_response_options_are_refused(
     server: FakeOpenAI, options: Body, fault: str
 ) -> None:
     status, error = responses(server, **options)
@@ -260,14 +260,14 @@ def test_options_of_responses_that_are_refused(
     assert re.search(fault, error["message"])
 
 
-def test_reasoning_must_be_there_with_its_content(server: FakeOpenAI) -> None:
+def test_reasoning_needs_its_content(server: FakeOpenAI) -> None:
     bare = {key: value for key, value in THOUGHT.items() if key != "encrypted_content"}
     status, error = responses(server, bare, CALL, OUTPUT, store=False)
     assert status == 404
     assert re.search("Items are not persisted when `store` is set to false", error["message"])
 
 
-def test_a_call_needs_the_reasoning_that_led_to_it(server: FakeOpenAI) -> None:
+def test_call_needs_its_reasoning(server: FakeOpenAI) -> None:
     made = {**CALL, "id": "fc_7"}
     server.add(Output((THOUGHT, made)), "ok", "ok")
     assert responses(server)[0] == 200
@@ -279,7 +279,7 @@ def test_a_call_needs_the_reasoning_that_led_to_it(server: FakeOpenAI) -> None:
     assert responses(server, nameless, OUTPUT)[0] == 200
 
 
-def test_a_stored_response_is_gone_on_from(server: FakeOpenAI) -> None:
+def test_stored_response_can_be_continued(server: FakeOpenAI) -> None:
     server.add(call("pay", id="a"), "ok", "never")
     _, first = responses(server)
     assert responses(server, OUTPUT, previous_response_id=first["id"])[0] == 200
@@ -291,7 +291,7 @@ def test_a_stored_response_is_gone_on_from(server: FakeOpenAI) -> None:
 # --- the script, and the rest ---
 
 
-def test_the_end_of_the_script(server: FakeOpenAI) -> None:
+def test_request_after_script_is_refused(server: FakeOpenAI) -> None:
     status, error = chat(server)
     assert (status, error["code"]) == (400, "script_ended")
 
@@ -307,7 +307,7 @@ def test_ids_are_counted(server: FakeOpenAI) -> None:
     assert [one["id"] for one in made] == ["call_1", "mine", "call_2"]
 
 
-def test_a_key_can_be_asked_for() -> None:
+def test_server_checks_the_api_key() -> None:
     with FakeOpenAI(["ok"], api_key="secret") as server:
         body = {"model": "m", "messages": [USER]}
         assert post(server, "/chat/completions", body, key="wrong")[0] == 401
@@ -315,19 +315,19 @@ def test_a_key_can_be_asked_for() -> None:
         assert post(server, "/chat/completions", body, key="secret")[0] == 200
 
 
-def test_other_paths_and_bodies(server: FakeOpenAI) -> None:
+def test_unknown_paths_and_bodies_are_refused(server: FakeOpenAI) -> None:
     assert post(server, "/embeddings", {})[0] == 404
     assert post(server, "/chat/completions", b"{")[0] == 400
 
 
-def test_an_invalid_script_is_an_error_on_both_sides() -> None:
+def test_invalid_script_fails_on_both_sides() -> None:
     with FakeOpenAI([ModelReply(approvals=(HostedApproval("m", "s", "n"),))]) as server:
         status, error = chat(server)
         assert (status, error["code"]) == (400, "fake_server_failed")
         assert isinstance(server.errors[0], TypeError)
 
 
-def test_it_leaves_nothing_behind() -> None:
+def test_server_leaves_no_thread() -> None:
     before = threading.active_count()
     with FakeOpenAI([HttpError(500)]) as server:
         chat(server)
@@ -335,7 +335,7 @@ def test_it_leaves_nothing_behind() -> None:
     assert threading.active_count() == before
 
 
-async def test_the_official_client_alone(server: FakeOpenAI) -> None:
+async def test_official_client_works_without_sayso(server: FakeOpenAI) -> None:
     """It works without the rest of Sayso: here with the client's own stream helper."""
     server.add(call("pay", {"n": 1}), Cut("never whole", after=1))
     async with openai.AsyncOpenAI(
@@ -351,7 +351,7 @@ async def test_the_official_client_alone(server: FakeOpenAI) -> None:
                 pass
 
 
-async def test_the_events_of_a_response(server: FakeOpenAI) -> None:
+async def test_stream_has_all_response_events(server: FakeOpenAI) -> None:
     server.add(call("pay", {"n": 1}, text="So."))
     async with openai.AsyncOpenAI(base_url=server.base_url, api_key="test") as client:
         stream = await client.responses.create(model="m", input="Hi", stream=True)

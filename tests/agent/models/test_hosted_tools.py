@@ -35,7 +35,7 @@ def message(id: str, text: str) -> dict[str, Any]:
     return {**said, "content": [part]}
 
 
-async def test_a_hosted_tool_waits_for_approval_and_continues(
+async def test_hosted_tool_continues_after_approval(
     server: FakeOpenAI, responses: OpenAIResponses, ask: Callable
 ) -> None:
     listed = {"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "shop", "tools": []}
@@ -93,7 +93,7 @@ async def test_an_unanswered_approval_is_refused(
         await responses.reply(asking(first.message, HI, settings={"tools": [MCP]}))
 
 
-async def test_calls_that_the_agent_cannot_run_are_an_error(
+async def test_unsupported_call_is_an_error(
     server: FakeOpenAI, responses: OpenAIResponses, ask: Callable
 ) -> None:
     server.add(Output(({"type": "computer_call", "id": "cu_1", "call_id": "c"},)))
@@ -101,7 +101,7 @@ async def test_calls_that_the_agent_cannot_run_are_an_error(
         await ask(responses, asking())
 
 
-async def test_items_of_an_unknown_type_are_kept(
+async def test_unknown_items_are_kept(
     server: FakeOpenAI, responses: OpenAIResponses, ask: Callable
 ) -> None:
     found = {"type": "web_search_call", "id": "ws_1", "status": "completed", "news": {"a": [1]}}

@@ -56,7 +56,7 @@ async def test_no_calls_however_they_are_written(
 
 
 @pytest.mark.parametrize("finish", ["stop", None, "", "eos_token"])
-async def test_calls_count_whatever_the_finish_reason_says(
+async def test_calls_count_with_any_finish_reason(
     server: FakeOpenAI, chat: OpenAIChat, finish: str | None
 ) -> None:
     call = {"id": "a", "type": "function", "function": {"name": "pay", "arguments": "{}"}}
@@ -81,7 +81,7 @@ async def test_arguments_as_an_object(server: FakeOpenAI, chat: OpenAIChat) -> N
 
 
 @pytest.mark.parametrize("ids", [(None, None), ("", ""), ("a", "a"), ("old", "b"), ("b", None)])
-async def test_ids_that_are_missing_or_used_are_replaced(
+async def test_missing_or_repeated_ids_are_replaced(
     server: FakeOpenAI, chat: OpenAIChat, ids: tuple[str | None, ...]
 ) -> None:
     calls = [{"id": id, "function": {"name": "pay", "arguments": "{}"}} for id in ids]
@@ -99,7 +99,7 @@ async def test_ids_that_are_missing_or_used_are_replaced(
         assert after == before or before in (None, "", "old", "a")
 
 
-async def test_the_old_function_call(server: FakeOpenAI, chat: OpenAIChat) -> None:
+async def test_legacy_function_call_is_read(server: FakeOpenAI, chat: OpenAIChat) -> None:
     old = {"name": "pay", "arguments": '{"amount":1}'}
     server.add(
         completion({"content": None, "function_call": old}, "function_call"),
@@ -125,14 +125,14 @@ async def test_content_in_parts(server: FakeOpenAI, chat: OpenAIChat) -> None:
 
 
 @pytest.mark.parametrize("finish", ["length", "max_tokens", "model_length"])
-async def test_other_words_for_too_long(server: FakeOpenAI, chat: OpenAIChat, finish: str) -> None:
+async def test_length_finish_reasons_are_mapped(
+    server: FakeOpenAI, chat: OpenAIChat, finish: str
+) -> None:
     server.add(completion({"content": "cu"}, finish))
     assert (await chat.reply(ASKING)).finish == "length"
 
 
-async def test_extra_fields_of_a_call_are_sent_back_to_the_server(
-    server: FakeOpenAI, chat: OpenAIChat
-) -> None:
+async def test_extra_fields_of_call_are_sent_back(server: FakeOpenAI, chat: OpenAIChat) -> None:
     signed = {"extra_content": {"google": {"thought_signature": "s1"}}}
     function = {"name": "pay", "arguments": "{}"}
     call = {"id": "a", "type": "function", "function": function, **signed}
@@ -285,19 +285,17 @@ async def test_calls_in_pieces(
     assert len({call.id for call in reply.calls}) == 2
 
 
-async def test_the_same_function_twice_without_index_or_id(
-    server: FakeOpenAI, chat: OpenAIChat
-) -> None:
+async def test_two_calls_without_index_stay_separate(server: FakeOpenAI, chat: OpenAIChat) -> None:
     server.add(stream(piece("pay", '{"amount":1}'), piece("pay", '{"amount":2}')))
     assert made(await streamed(chat)) == [("pay", '{"amount":1}'), ("pay", '{"amount":2}')]
 
 
-async def test_a_call_without_any_arguments(server: FakeOpenAI, chat: OpenAIChat) -> None:
+async def test_call_without_arguments_is_read(server: FakeOpenAI, chat: OpenAIChat) -> None:
     server.add(stream(piece("pay", "", index=0, id="a"), piece("look", None, index=1, id="b")))
     assert made(await streamed(chat)) == [("pay", "{}"), ("look", "{}")]
 
 
-async def test_chunks_that_say_nothing_and_other_choices(
+async def test_empty_chunks_and_other_choices_are_ignored(
     server: FakeOpenAI, chat: OpenAIChat
 ) -> None:
     other = {"index": 1, "delta": {"content": "not me"}, "finish_reason": "stop"}
@@ -331,7 +329,7 @@ HEL = _chunk({"content": "Hel"}, None)
     ],
     ids=["error", "no json", "done too early", "ends", "empty"],
 )
-async def test_a_stream_that_goes_wrong(
+async def test_failed_chat_stream_raises(
     server: FakeOpenAI, chat: OpenAIChat, events: tuple[Any, ...], message: str
 ) -> None:
     server.add(Raw(events=events))
@@ -339,7 +337,7 @@ async def test_a_stream_that_goes_wrong(
         await streamed(chat)
 
 
-async def test_a_server_that_does_not_stream(server: FakeOpenAI, chat: OpenAIChat) -> None:
+async def test_answer_without_stream_raises(server: FakeOpenAI, chat: OpenAIChat) -> None:
     server.add(Raw("<html>Welcome</html>"))
     with pytest.raises(ModelError, match="middle of its answer"):
         await streamed(chat)
@@ -348,7 +346,7 @@ async def test_a_server_that_does_not_stream(server: FakeOpenAI, chat: OpenAICha
 # --- the Responses API ---
 
 
-async def test_a_last_event_without_output(
+async def test_last_event_without_output_is_completed(
     server: FakeOpenAI, responses: OpenAIResponses, ask: Callable
 ) -> None:
     call = {"type": "function_call", "id": "fc_1", "call_id": "a", "name": "pay", "arguments": ""}
@@ -377,7 +375,7 @@ async def test_a_last_event_without_output(
         (({"type": "response.created", "response": {}},), "middle of its answer"),
     ],
 )
-async def test_a_stream_of_events_that_goes_wrong(
+async def test_failed_response_stream_raises(
     server: FakeOpenAI, responses: OpenAIResponses, events: Any, message: str
 ) -> None:
     server.add(Raw(events=events))

@@ -40,7 +40,7 @@ def tool(id: str, content: str = "ok", name: str = "pay") -> dict[str, Any]:
     return {"role": "tool", "call_id": id, "name": name, "content": content}
 
 
-async def test_text(server: FakeOpenAI, chat: OpenAIChat, ask: Callable) -> None:
+async def test_text_reply_is_read(server: FakeOpenAI, chat: OpenAIChat, ask: Callable) -> None:
     server.add("Good morning to you.")
     reply = await ask(chat, asking())
     assert (reply.text, reply.finish, reply.calls) == ("Good morning to you.", "stop", ())
@@ -49,7 +49,7 @@ async def test_text(server: FakeOpenAI, chat: OpenAIChat, ask: Callable) -> None
     assert reply.message == {"role": "assistant", "content": reply.text, "calls": []}
 
 
-async def test_the_request_as_it_goes_out(server: FakeOpenAI, chat: OpenAIChat) -> None:
+async def test_request_has_the_documented_form(server: FakeOpenAI, chat: OpenAIChat) -> None:
     server.add("ok")
     await chat.reply(asking())
     assert server.requests[0].path == "/v1/chat/completions"
@@ -86,7 +86,7 @@ async def test_the_request_as_it_goes_out(server: FakeOpenAI, chat: OpenAIChat) 
     }
 
 
-async def test_a_stream_asks_for_its_usage(server: FakeOpenAI, chat: OpenAIChat) -> None:
+async def test_stream_requests_its_usage(server: FakeOpenAI, chat: OpenAIChat) -> None:
     server.add("ok", "ok")
     _ = [piece async for piece in chat.stream(asking())]
     off = asking(settings={"stream_options": None})
@@ -103,7 +103,7 @@ async def test_text_comes_in_pieces(server: FakeOpenAI, chat: OpenAIChat) -> Non
     assert pieces[:2] == [TextDelta("Good mo"), TextDelta("rning t")]
 
 
-async def test_one_call(server: FakeOpenAI, chat: OpenAIChat, ask: Callable) -> None:
+async def test_call_is_read(server: FakeOpenAI, chat: OpenAIChat, ask: Callable) -> None:
     server.add(call("pay", {"amount": 3, "note": None}, id="call_a", text="Paying."))
     reply = await ask(chat, asking())
     assert reply.calls == (ModelCall("call_a", "pay", '{"amount":3,"note":null}'),)
@@ -119,7 +119,7 @@ async def test_parallel_calls_keep_their_order(
     assert [c.arguments for c in reply.calls] == [f'{{"amount":{n}}}' for n in range(5)]
 
 
-async def test_a_conversation_goes_back_as_it_came(
+async def test_conversation_is_sent_back_unchanged(
     server: FakeOpenAI, chat: OpenAIChat, ask: Callable
 ) -> None:
     server.add(calls(call("pay", {"amount": 1}), call("look", text="Two.")), "Done.")
@@ -168,7 +168,7 @@ async def test_every_kind_of_message(server: FakeOpenAI, chat: OpenAIChat) -> No
 
 
 @pytest.mark.parametrize(("finish", "ours"), [("length", "length"), ("filter", "filter")])
-async def test_a_cut_call_is_no_call(
+async def test_truncated_call_is_dropped(
     server: FakeOpenAI, chat: OpenAIChat, ask: Callable, finish: Any, ours: str
 ) -> None:
     server.add(call("pay", '{"amou', text="Pay", finish=finish))
@@ -176,14 +176,14 @@ async def test_a_cut_call_is_no_call(
     assert (reply.text, reply.calls, reply.items, reply.finish) == ("Pay", (), (), ours)
 
 
-async def test_a_refusal(server: FakeOpenAI, chat: OpenAIChat, ask: Callable) -> None:
+async def test_refusal_is_read(server: FakeOpenAI, chat: OpenAIChat, ask: Callable) -> None:
     server.add(refuse("I will not."))
     reply = await ask(chat, asking())
     assert (reply.finish, reply.refusal, reply.text) == ("refusal", "I will not.", "")
     assert reply.message["refusal"] == "I will not."
 
 
-async def test_arguments_that_are_no_json_are_handed_on(
+async def test_invalid_json_arguments_are_passed_on(
     server: FakeOpenAI, chat: OpenAIChat, ask: Callable
 ) -> None:
     server.add(call("pay", '{"amount": oops'))
@@ -226,13 +226,15 @@ async def test_arguments_that_are_no_json_are_handed_on(
         ),
     ],
 )
-async def test_tool_choice(server: FakeOpenAI, chat: OpenAIChat, given: Any, sent: Any) -> None:
+async def test_tool_choice_is_sent(
+    server: FakeOpenAI, chat: OpenAIChat, given: Any, sent: Any
+) -> None:
     server.add("ok")
     await chat.reply(asking(tool_choice=given))
     assert server.bodies[0]["tool_choice"] == sent
 
 
-async def test_a_tool_choice_that_is_no_tool_is_refused_here(chat: OpenAIChat) -> None:
+async def test_unknown_tool_choice_is_refused(chat: OpenAIChat) -> None:
     with pytest.raises(ModelError, match=r"'requierd' is neither auto, none, .* \(pay, look\)"):
         await chat.reply(asking(tool_choice="requierd"))
 
@@ -246,7 +248,7 @@ async def test_parallel_tool_calls(server: FakeOpenAI, chat: OpenAIChat, paralle
     assert not {"tools", "tool_choice", "parallel_tool_calls"} & server.bodies[1].keys()
 
 
-async def test_structured_output(server: FakeOpenAI, chat: OpenAIChat, ask: Callable) -> None:
+async def test_output_schema_is_sent(server: FakeOpenAI, chat: OpenAIChat, ask: Callable) -> None:
     server.add('{"city":"Rome"}', "{}")
     schema = {
         "title": "Trip to…",
@@ -276,7 +278,7 @@ async def test_settings_of_the_request_win(server: FakeOpenAI) -> None:
     assert [t["function"]["name"] for t in body["tools"]] == ["pay", "look", "hosted"]
 
 
-async def test_a_scripted_answer_of_say(server: FakeOpenAI, chat: OpenAIChat) -> None:
+async def test_scripted_finish_reason_is_sent(server: FakeOpenAI, chat: OpenAIChat) -> None:
     server.add(say("cut h", finish="length"))
     reply = await chat.reply(asking())
     assert (reply.text, reply.finish) == ("cut h", "length")

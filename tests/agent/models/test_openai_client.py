@@ -31,7 +31,7 @@ ASKING = ModelRequest(messages=[{"role": "user", "content": "Hi"}])
 
 
 @pytest.mark.parametrize("status", [429, 500, 503, 408, 409])
-async def test_the_client_retries(
+async def test_client_retries_transient_errors(
     server: FakeOpenAI, either: Model, ask: Callable, status: int
 ) -> None:
     server.add(HttpError(status), HttpError(status), "ok")
@@ -39,9 +39,7 @@ async def test_the_client_retries(
     assert len(server.requests) == 3
 
 
-async def test_when_the_retries_are_used_up(
-    server: FakeOpenAI, either: Model, ask: Callable
-) -> None:
+async def test_exhausted_retries_raise(server: FakeOpenAI, either: Model, ask: Callable) -> None:
     server.add(*[HttpError(429, "Slow down.", "rate_limit_exceeded")] * 4)
     with pytest.raises(ModelError, match=r"answered 429: Slow down\. \(the client") as caught:
         await ask(either, ASKING)
@@ -53,7 +51,7 @@ async def test_when_the_retries_are_used_up(
 @pytest.mark.parametrize(
     ("status", "hint"), [(401, "OPENAI_API_KEY"), (403, "may not use"), (404, "model's name")]
 )
-async def test_errors_that_say_what_to_do(
+async def test_error_contains_a_hint(
     server: FakeOpenAI, either: Model, status: int, hint: str
 ) -> None:
     server.add(HttpError(status, "No."))
@@ -62,16 +60,14 @@ async def test_errors_that_say_what_to_do(
     assert isinstance(caught.value, SaysoError)
 
 
-async def test_a_bad_request_is_the_servers_word(server: FakeOpenAI, chat: OpenAIChat) -> None:
+async def test_bad_request_has_the_servers_message(server: FakeOpenAI, chat: OpenAIChat) -> None:
     lost = {"role": "tool", "call_id": "x", "name": "pay", "content": "ok"}
     with pytest.raises(ModelError, match="must be a response to a preceeding message"):
         await chat.reply(ModelRequest(messages=[*ASKING.messages, lost]))
     assert len(server.requests) == 1
 
 
-async def test_a_setting_that_the_client_does_not_know(
-    server: FakeOpenAI, either: Model, ask: Callable
-) -> None:
+async def test_unknown_setting_is_refused(server: FakeOpenAI, either: Model, ask: Callable) -> None:
     with pytest.raises(ModelError, match=r"argument 'top_z'.* extra_body="):
         await ask(either, replace(ASKING, settings={"top_z": 1}))
     server.add("ok")
@@ -79,7 +75,7 @@ async def test_a_setting_that_the_client_does_not_know(
     assert server.bodies[0]["top_z"] == 1
 
 
-async def test_an_unreachable_server() -> None:
+async def test_unreachable_server_is_named() -> None:
     settings = {"base_url": "http://127.0.0.1:9/v1", "api_key": "test"}
     client = openai.AsyncOpenAI(**settings, max_retries=0)
     async with client:
@@ -90,31 +86,31 @@ async def test_an_unreachable_server() -> None:
             await model.reply(ASKING)
 
 
-async def test_a_stream_that_breaks_off(server: FakeOpenAI, either: Model) -> None:
+async def test_broken_stream_raises(server: FakeOpenAI, either: Model) -> None:
     server.add(Cut("A rather long text.", after=4))
     with pytest.raises(ModelError, match="cannot be reached"):
         _ = [piece async for piece in either.stream(ASKING)]
     assert len(server.requests) == 1
 
 
-async def test_a_stream_that_ends_too_early(server: FakeOpenAI, either: Model) -> None:
+async def test_truncated_stream_raises(server: FakeOpenAI, either: Model) -> None:
     server.add(Cut("A rather long text.", after=4, politely=True))
     with pytest.raises(ModelError, match="stopped in the middle of its answer"):
         _ = [piece async for piece in either.stream(ASKING)]
 
 
-async def test_a_body_that_breaks_off_is_asked_for_again(server: FakeOpenAI, either: Model) -> None:
+async def test_broken_body_is_requested_again(server: FakeOpenAI, either: Model) -> None:
     server.add(Cut("A rather long text."), "ok")
     assert (await either.reply(ASKING)).text == "ok"
 
 
-async def test_a_slow_server_can_be_left(server: FakeOpenAI, either: Model) -> None:
+async def test_slow_request_can_be_cancelled(server: FakeOpenAI, either: Model) -> None:
     server.add(Slow("late", 30))
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(either.reply(ASKING), 0.3)
 
 
-async def test_a_timeout_of_the_client(server: FakeOpenAI) -> None:
+async def test_client_time_out_raises(server: FakeOpenAI) -> None:
     server.add(*[Slow("late", 30)] * 3)
     client = openai.AsyncOpenAI(base_url=server.base_url, api_key="test", max_retries=0)
     async with client:
@@ -123,7 +119,7 @@ async def test_a_timeout_of_the_client(server: FakeOpenAI) -> None:
             await model.reply(ASKING)
 
 
-async def test_a_stream_can_be_left(server: FakeOpenAI, either: Model) -> None:
+async def test_stream_can_be_closed_early(server: FakeOpenAI, either: Model) -> None:
     server.add("A rather long text.", "ok")
     async with aclosing(either.stream(ASKING)) as pieces:  # type: ignore[type-var]
         async for _ in pieces:
@@ -145,7 +141,7 @@ def test_each_event_loop_has_its_own_client(server: FakeOpenAI, cls: type[OpenAI
     assert model._kept == {}
 
 
-async def test_one_client_for_all_requests_of_a_loop(server: FakeOpenAI) -> None:
+async def test_requests_of_one_loop_share_a_client(server: FakeOpenAI) -> None:
     server.add(*["ok"] * 5)
     model = OpenAIChat("m", base_url=server.base_url, api_key="test")
     await asyncio.gather(*(model.reply(ASKING) for _ in range(5)))
@@ -153,7 +149,7 @@ async def test_one_client_for_all_requests_of_a_loop(server: FakeOpenAI) -> None
     assert len(server.requests) == 5
 
 
-def test_a_loop_that_was_not_shut_down_is_forgotten(server: FakeOpenAI) -> None:
+def test_client_of_closed_loop_is_forgotten(server: FakeOpenAI) -> None:
     server.add("one", "two")
     model = OpenAIChat("m", base_url=server.base_url, api_key="test")
     loop = asyncio.new_event_loop()
@@ -165,7 +161,7 @@ def test_a_loop_that_was_not_shut_down_is_forgotten(server: FakeOpenAI) -> None:
     assert model._kept == {}
 
 
-async def test_a_client_that_is_given_stays_open(server: FakeOpenAI) -> None:
+async def test_passed_client_stays_open(server: FakeOpenAI) -> None:
     server.add("ok")
     async with openai.AsyncOpenAI(base_url=server.base_url, api_key="test") as client:
         assert (await OpenAIResponses("m", client=client).reply(ASKING)).text == "ok"
@@ -177,7 +173,7 @@ def test_a_sync_client_is_refused() -> None:
         OpenAIChat("m", client=client)
 
 
-async def test_key_and_address_come_from_the_environment(
+async def test_environment_gives_key_and_address(
     server: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "from-env")
@@ -187,7 +183,7 @@ async def test_key_and_address_come_from_the_environment(
     assert server.requests[0].headers["authorization"] == "Bearer from-env"
 
 
-async def test_no_key_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(ModelError, match="api_key"):
         await OpenAIChat("m").reply(ASKING)
@@ -209,12 +205,12 @@ def test_a_model_object_is_used_unchanged(chat: OpenAIChat) -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt-4o", "anthropic:claude", "openai:", ":x", ""])
-def test_names_that_are_none(name: str) -> None:
+def test_invalid_model_name_is_refused(name: str) -> None:
     with pytest.raises(ModelError, match=r"openai:NAME .* openai-responses:NAME .* Model object"):
         resolve(name)
 
 
-def test_objects_that_are_no_model() -> None:
+def test_other_object_is_no_model() -> None:
     with pytest.raises(ModelError, match="int is not a model"):
         resolve(3)  # type: ignore[arg-type]
 
@@ -222,7 +218,7 @@ def test_objects_that_are_no_model() -> None:
 # --- the package ---
 
 
-def test_the_package_is_loaded_late() -> None:
+def test_openai_package_is_imported_late() -> None:
     code = (
         "import sys\n"
         "from sayso.agent.models import resolve\n"
@@ -234,7 +230,7 @@ def test_the_package_is_loaded_late() -> None:
 
 
 @pytest.mark.parametrize("cls", [OpenAIChat, OpenAIResponses])
-def test_a_missing_package_says_what_to_type(
+def test_missing_package_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, cls: type[OpenAIChat]
 ) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)

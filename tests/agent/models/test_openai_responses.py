@@ -72,7 +72,9 @@ def function_call(id: str, arguments: str = '{"amount":1}', **more: Any) -> dict
     }
 
 
-async def test_text(server: FakeOpenAI, responses: OpenAIResponses, ask: Callable) -> None:
+async def test_text_response_is_read(
+    server: FakeOpenAI, responses: OpenAIResponses, ask: Callable
+) -> None:
     server.add("Good morning to you.")
     reply = await ask(responses, asking())
     assert (reply.text, reply.finish, reply.items) == ("Good morning to you.", "stop", ())
@@ -80,7 +82,9 @@ async def test_text(server: FakeOpenAI, responses: OpenAIResponses, ask: Callabl
     assert reply.response_id == "resp_1"
 
 
-async def test_the_request_as_it_goes_out(server: FakeOpenAI, responses: OpenAIResponses) -> None:
+async def test_responses_request_has_the_documented_form(
+    server: FakeOpenAI, responses: OpenAIResponses
+) -> None:
     server.add("ok")
     await responses.reply(asking())
     assert server.requests[0].path == "/v1/responses"
@@ -102,7 +106,7 @@ async def test_the_request_as_it_goes_out(server: FakeOpenAI, responses: OpenAIR
     }
 
 
-async def test_models_that_do_not_reason_are_not_asked_for_reasoning(server: FakeOpenAI) -> None:
+async def test_other_models_are_not_asked_for_reasoning(server: FakeOpenAI) -> None:
     server.add("ok", "ok")
     for name in ("gpt-4o", "gpt-4.1-mini"):
         model = OpenAIResponses(name, base_url=server.base_url, api_key="test")
@@ -110,14 +114,16 @@ async def test_models_that_do_not_reason_are_not_asked_for_reasoning(server: Fak
     assert all("include" not in body for body in server.bodies)
 
 
-async def test_one_call(server: FakeOpenAI, responses: OpenAIResponses, ask: Callable) -> None:
+async def test_call_item_is_read(
+    server: FakeOpenAI, responses: OpenAIResponses, ask: Callable
+) -> None:
     server.add(call("pay", {"amount": 3}, text="Paying."))
     reply = await ask(responses, asking())
     assert reply.calls == (ModelCall("call_1", "pay", '{"amount":3}'),)
     assert (reply.finish, reply.text, reply.items) == ("calls", "Paying.", ())
 
 
-async def test_a_plain_conversation_needs_no_items(
+async def test_plain_conversation_is_sent_without_items(
     server: FakeOpenAI, responses: OpenAIResponses, ask: Callable
 ) -> None:
     server.add(calls(call("pay", {"amount": 1}, text="Two."), call("pay", "")), "Done.")
@@ -133,7 +139,7 @@ async def test_a_plain_conversation_needs_no_items(
     ]
 
 
-async def test_reasoning_is_sent_again_before_what_it_led_to(
+async def test_reasoning_is_sent_before_its_calls(
     server: FakeOpenAI, responses: OpenAIResponses, ask: Callable
 ) -> None:
     output = (
@@ -192,7 +198,7 @@ async def test_items_other_than_text_are_sent_back_unchanged(
     assert said[4]["content"] == "aThinking."
 
 
-async def test_a_missing_id_is_also_new_among_the_items(
+async def test_missing_id_differs_from_item_ids(
     server: FakeOpenAI, responses: OpenAIResponses, ask: Callable
 ) -> None:
     thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "g"}
@@ -212,7 +218,7 @@ async def test_a_missing_id_is_also_new_among_the_items(
     ("reason", "finish"),
     [("max_output_tokens", "length"), ("content_filter", "filter"), ("max_messages", "length")],
 )
-async def test_an_incomplete_response_has_no_calls_and_can_be_gone_on_from(
+async def test_incomplete_response_can_be_continued(
     server: FakeOpenAI, responses: OpenAIResponses, ask: Callable, reason: str, finish: str
 ) -> None:
     thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "g"}
@@ -232,13 +238,17 @@ async def test_an_incomplete_response_has_no_calls_and_can_be_gone_on_from(
     assert [item.get("id") for item in server.bodies[1]["input"]] == [None, "rs_1", "msg_1", None]
 
 
-async def test_a_truncated_call(server: FakeOpenAI, responses: OpenAIResponses) -> None:
+async def test_truncated_call_item_is_dropped(
+    server: FakeOpenAI, responses: OpenAIResponses
+) -> None:
     server.add(replace(call("pay", '{"amou', finish="length"), items=(THOUGHT,)))
     reply = await responses.reply(asking())
     assert reply == ModelReply(finish="length", usage=reply.usage, response_id="resp_1")
 
 
-async def test_a_refusal(server: FakeOpenAI, responses: OpenAIResponses, ask: Callable) -> None:
+async def test_refusal_item_is_read(
+    server: FakeOpenAI, responses: OpenAIResponses, ask: Callable
+) -> None:
     server.add(refuse("I will not."), "ok")
     first = await ask(responses, asking())
     assert (first.finish, first.refusal, first.text) == ("refusal", "I will not.", "")
@@ -248,7 +258,9 @@ async def test_a_refusal(server: FakeOpenAI, responses: OpenAIResponses, ask: Ca
     ]
 
 
-async def test_a_refusal_from_the_other_api(server: FakeOpenAI, responses: OpenAIResponses) -> None:
+async def test_refusal_of_chat_api_is_sent_as_text(
+    server: FakeOpenAI, responses: OpenAIResponses
+) -> None:
     server.add("ok")
     extra = {"type": "chat.call", "id": "a", "extra": {}}
     old = {"role": "assistant", "content": "", "calls": [], "refusal": "No.", "items": [extra]}
@@ -284,7 +296,7 @@ async def test_a_refusal_from_the_other_api(server: FakeOpenAI, responses: OpenA
         ),
     ],
 )
-async def test_tool_choice(
+async def test_tool_choice_includes_hosted_tools(
     server: FakeOpenAI, responses: OpenAIResponses, given: Any, sent: Any
 ) -> None:
     server.add("ok")
@@ -292,7 +304,7 @@ async def test_tool_choice(
     assert server.bodies[0]["tool_choice"] == sent
 
 
-async def test_a_loose_tool_says_so(server: FakeOpenAI, responses: OpenAIResponses) -> None:
+async def test_loose_tool_is_sent_as_loose(server: FakeOpenAI, responses: OpenAIResponses) -> None:
     server.add("ok")
     loose = ToolSpec("any", "", {"type": "object"}, strict=False)
     await responses.reply(asking(tools=[loose], parallel_tool_calls=False))
@@ -300,7 +312,7 @@ async def test_a_loose_tool_says_so(server: FakeOpenAI, responses: OpenAIRespons
     assert server.bodies[0]["parallel_tool_calls"] is False
 
 
-async def test_structured_output(
+async def test_output_format_keeps_other_text_settings(
     server: FakeOpenAI, responses: OpenAIResponses, ask: Callable
 ) -> None:
     server.add('{"amount":1}')
@@ -325,7 +337,7 @@ async def test_settings_may_store(server: FakeOpenAI, responses: OpenAIResponses
 
 
 @pytest.mark.parametrize("status", ["failed", "cancelled"])
-async def test_a_failed_response(
+async def test_failed_response_raises(
     server: FakeOpenAI, responses: OpenAIResponses, status: str
 ) -> None:
     error = {"code": "server_error", "message": "It broke."} if status == "failed" else None

@@ -36,11 +36,11 @@ STRICT = {
         ({"$defs": {"x": {"type": "object"}}}, "'additionalProperties'"),
     ],
 )
-def test_strict_schemas_that_are_refused(change: dict[str, Any], fault: str) -> None:
+def test_schema_that_is_not_strict_is_refused(change: dict[str, Any], fault: str) -> None:
     assert re.search(fault, schema_fault({**STRICT, **change}) or "")
 
 
-def test_schemas_that_are_too_big() -> None:
+def test_oversized_schema_is_refused() -> None:
     deep: dict[str, Any] = {"type": "integer"}
     for _ in range(11):
         deep = {**STRICT, "properties": {"n": deep}}
@@ -49,7 +49,7 @@ def test_schemas_that_are_too_big() -> None:
         assert "more than" in (schema_fault(schema) or "")
 
 
-def test_strict_schemas_that_are_taken() -> None:
+def test_strict_schema_is_accepted() -> None:
     assert schema_fault(STRICT) is None
     assert schema_fault(deep_enough()) is None
 

@@ -19,7 +19,7 @@ def after(*replies: ModelReply) -> ModelRequest:
     return ModelRequest(messages=[HI, *(reply.message for reply in replies)])
 
 
-def test_it_is_a_model() -> None:
+def test_scripted_model_is_a_model() -> None:
     model = ScriptedModel([])
     assert isinstance(model, Model)
     assert resolve(model) is model
@@ -50,7 +50,7 @@ async def test_calls_are_numbered_through_the_conversation(ask: Callable) -> Non
     ]
 
 
-async def test_a_new_number_is_never_one_that_is_taken() -> None:
+async def test_new_call_id_skips_used_numbers() -> None:
     taken = ModelReply(calls=call("a", id="call_2").calls, finish="calls")
     reply = await ScriptedModel([call("b")]).reply(after(taken))
     assert reply.calls[0].id == "call_3"
@@ -67,7 +67,7 @@ async def test_texts_of_several_calls_are_joined() -> None:
     assert (reply.text, reply.finish) == ("One two.", "calls")
 
 
-async def test_a_function_as_the_script(ask: Callable) -> None:
+async def test_script_may_be_a_function(ask: Callable) -> None:
     def next_step(messages: Sequence[Any]) -> ModelReply | str:
         return call("look") if len(messages) == 1 else "Seen."
 
@@ -89,7 +89,7 @@ async def test_a_step_may_raise(ask: Callable) -> None:
         await ask(ScriptedModel([ModelError("down")]), ASKING)
 
 
-async def test_running_out_is_said_clearly(ask: Callable) -> None:
+async def test_exhausted_script_raises(ask: Callable) -> None:
     model = ScriptedModel(["only one"], name="demo")
     await ask(model, ASKING)
     for _ in range(2):
@@ -113,7 +113,7 @@ async def test_text_comes_word_by_word() -> None:
     assert pieces == [*map(TextDelta, words), ModelReply(text)]
 
 
-async def test_words_can_take_their_time() -> None:
+async def test_delay_slows_the_stream() -> None:
     began = time.monotonic()
     _ = [piece async for piece in ScriptedModel(["a b c"], delay=0.02).stream(ASKING)]
     assert time.monotonic() - began >= 0.06
