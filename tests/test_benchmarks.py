@@ -53,7 +53,7 @@ def test_every_line_of_the_table_is_measured(work: str, name: str) -> None:
     assert work in ROWS[name].work
 
 
-def test_the_page_says_what_the_results_say() -> None:
+def test_page_matches_the_results() -> None:
     command = [sys.executable, "-m", "benchmarks.page", "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -64,9 +64,7 @@ def test_the_page_says_what_the_results_say() -> None:
     [(0.5, "", 0), (2.0, "", 1), (2.0, "the disk is slow", 0)],
     ids=["met", "missed", "explained"],
 )
-def test_a_miss_that_nobody_explained_fails(
-    tmp_path: Path, value: float, explanation: str, code: int
-) -> None:
+def test_unexplained_miss_fails(tmp_path: Path, value: float, explanation: str, code: int) -> None:
     kept = tmp_path / "results.json"
     assert main(["fake"], fake(value, explanation), kept) == code
     (row,) = json.loads(kept.read_text("utf-8"))["rows"]
@@ -74,7 +72,7 @@ def test_a_miss_that_nobody_explained_fails(
     assert row["explanation"] == explanation
 
 
-def test_a_row_that_breaks_fails_and_leaves_the_others(tmp_path: Path) -> None:
+def test_broken_row_leaves_the_others(tmp_path: Path) -> None:
     def broken(effort: Effort) -> Measured:
         raise RuntimeError("no such peer")
 
@@ -85,7 +83,7 @@ def test_a_row_that_breaks_fails_and_leaves_the_others(tmp_path: Path) -> None:
     assert [row["name"] for row in results.load(kept)["rows"]] == ["fake"]
 
 
-def test_rows_that_are_not_measured_keep_their_results(tmp_path: Path) -> None:
+def test_unmeasured_rows_keep_their_results(tmp_path: Path) -> None:
     kept = tmp_path / "results.json"
     old = {"name": "other", "date": "2020-01-01"}
     kept.write_text(json.dumps({"machine": {}, "versions": {"peer": "1"}, "rows": [old]}))
@@ -97,13 +95,13 @@ def test_rows_that_are_not_measured_keep_their_results(tmp_path: Path) -> None:
     assert after["versions"]["peer"] == "1"
 
 
-def test_a_quick_run_keeps_nothing(tmp_path: Path) -> None:
+def test_quick_run_stores_nothing(tmp_path: Path) -> None:
     kept = tmp_path / "results.json"
     assert main(["--quick", "fake"], fake(0.5), kept) == 0
     assert not kept.exists()
 
 
-def test_an_unknown_row_is_refused(tmp_path: Path) -> None:
+def test_unknown_row_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as refused:
         main(["nothing"], fake(0.5), tmp_path / "results.json")
     assert refused.value.code == 2

@@ -58,12 +58,12 @@ def test_canonical_is_a_fixed_point(value: Any) -> None:
 
 
 @given(json_values)
-def test_our_own_rows_come_back(value: Any) -> None:
+def test_rows_survive_a_round_trip(value: Any) -> None:
     assert codec.loads(codec.dumps(value)) == value
     assert codec.parse(codec.dumps(value)) == value
 
 
-def test_the_example_of_the_rfc() -> None:
+def test_rfc_example_is_canonical() -> None:
     value = {
         "numbers": [333333333.33333329, 1e30, 4.50, 2e-3, 0.000000000000000000000000001],
         "string": '€$\u000f\nA\'B"\\\\"/',
@@ -107,7 +107,7 @@ def test_subclasses_of_plain_scalars_are_carried_by_value() -> None:
         (math.nan, "", "the value: nan"),
     ],
 )
-def test_canonical_names_what_it_cannot_carry(value: Any, path: str, message: str) -> None:
+def test_canonical_names_the_unsupported_value(value: Any, path: str, message: str) -> None:
     with pytest.raises(InvalidCall) as caught:
         codec.canonical(value)
     assert caught.value.path == path
@@ -116,23 +116,23 @@ def test_canonical_names_what_it_cannot_carry(value: Any, path: str, message: st
     assert len(str(caught.value)) < 300
 
 
-def test_the_largest_integers_and_floats_pass() -> None:
+def test_largest_integers_and_floats_pass() -> None:
     assert codec.canonical([BIG, -BIG, float(BIG), 1e21, 1.7e308]) == (
         b"[9007199254740991,-9007199254740991,9007199254740991,1e+21,1.7e+308]"
     )
 
 
-def test_a_bool_is_no_integer() -> None:
+def test_bool_is_no_integer() -> None:
     assert codec.canonical([True, 1, 1.0]) == b"[true,1,1]"
 
 
-def test_the_first_fault_in_order_is_named() -> None:
+def test_first_fault_in_order_is_named() -> None:
     with pytest.raises(InvalidCall) as caught:
         codec.canonical({"a": [{"x": math.nan}], "b": math.nan})
     assert caught.value.path == "a[0].x"
 
 
-def test_a_long_key_is_shortened_in_the_path() -> None:
+def test_long_key_is_shortened_in_the_path() -> None:
     with pytest.raises(InvalidCall) as caught:
         codec.canonical({"k" * 5000: math.nan})
     assert len(caught.value.path) < 80
@@ -152,14 +152,14 @@ def test_depth_has_a_limit_and_never_a_recursion_error() -> None:
             codec.parse('{"a":' * depth + "1" + "}" * depth)
 
 
-def test_a_cycle_is_too_deep() -> None:
+def test_cycle_is_too_deep() -> None:
     value: list[Any] = []
     value += [value, value]
     with pytest.raises(InvalidCall, match="levels deep"):
         codec.canonical(value)
 
 
-def test_a_full_stack_is_no_recursion_error() -> None:
+def test_full_stack_is_no_recursion_error() -> None:
     def dive(left: int) -> bytes:
         return dive(left - 1) if left else codec.canonical(nested(150))
 
@@ -244,7 +244,7 @@ def test_exactly_the_limit_passes() -> None:
         (b"\x00", "not valid JSON"),
     ],
 )
-def test_parse_refuses(data: str | bytes, message: str) -> None:
+def test_parse_refuses_invalid_json(data: str | bytes, message: str) -> None:
     with pytest.raises(InvalidCall) as caught:
         codec.parse(data)
     assert message in str(caught.value)
@@ -258,7 +258,7 @@ def test_parse_reads_plain_json() -> None:
     assert codec.parse("{}") == {}
 
 
-def test_a_duplicate_key_is_shortened() -> None:
+def test_duplicate_key_is_shortened() -> None:
     key = "k" * 5000
     with pytest.raises(InvalidCall) as caught:
         codec.parse(f'{{"{key}": 1, "{key}": 2}}')
@@ -266,7 +266,7 @@ def test_a_duplicate_key_is_shortened() -> None:
 
 
 @given(st.text() | st.binary())
-def test_parse_gives_a_carriable_value_or_invalid_call(data: str | bytes) -> None:
+def test_parsed_value_is_always_canonical(data: str | bytes) -> None:
     try:
         value = codec.parse(data)
     except InvalidCall:
@@ -312,11 +312,11 @@ def test_digest_is_over_the_canonical_bytes(envelope: dict[str, Any]) -> None:
         (("", "x"), '[""].x'),
     ],
 )
-def test_path_text(parts: tuple[str | int, ...], shown: str) -> None:
+def test_path_text_formats_paths(parts: tuple[str | int, ...], shown: str) -> None:
     assert codec.path_text(parts) == shown
 
 
-def test_the_codec_is_light_to_import() -> None:
+def test_codec_is_light_to_import() -> None:
     code = "import sys, sayso.codec; print({'pydantic', 'rfc8785', 'jsonschema'} & {*sys.modules})"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "set()"

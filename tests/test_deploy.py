@@ -87,7 +87,7 @@ def commands_of_compose(**given: str) -> dict[str, list[str]]:
     return {name: shlex.split(services[name]["command"]) for name in ("server", "worker")}
 
 
-def test_compose_starts_what_the_command_line_knows() -> None:
+def test_compose_uses_existing_commands() -> None:
     asked = commands_of_compose()
     server, worker = parsed(asked["server"]), parsed(asked["worker"])
     assert (server["command"], worker["command"]) == ("serve", "worker")
@@ -99,7 +99,7 @@ def test_compose_starts_what_the_command_line_knows() -> None:
     assert parsed(several["server"])["host_name"] == ["a.example"]
 
 
-def test_compose_wants_what_the_page_says_how_to_make() -> None:
+def test_compose_variables_are_documented() -> None:
     names = {
         found[1]: found[2] for found in VARIABLE.finditer((DEPLOY / "compose.yaml").read_text())
     }
@@ -110,7 +110,7 @@ def test_compose_wants_what_the_page_says_how_to_make() -> None:
         assert set(service["environment"]) <= OTHERS | read_by_us()
 
 
-def test_compose_is_one_image_one_port_and_one_volume() -> None:
+def test_compose_uses_one_image_and_port() -> None:
     whole = compose(**GIVEN)
     services = whole["services"]
     assert set(services) == {"db", "server", "worker"}
@@ -141,7 +141,7 @@ def dockerfile() -> list[tuple[str, str]]:
     return [(line.split()[0], line.partition(" ")[2]) for line in lines]
 
 
-def test_the_image_is_made_of_files_that_are_sent_and_are_enough() -> None:
+def test_image_context_has_the_needed_files() -> None:
     copies = [shlex.split(rest) for step, rest in dockerfile() if step == "COPY"]
     sources = {name for words in copies if "--from" not in words[0] for name in words[:-1]}
     ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().split()
@@ -157,7 +157,7 @@ def test_the_image_is_made_of_files_that_are_sent_and_are_enough() -> None:
     assert not any(fnmatch("src/sayso/server/static/index.html", line) for line in ignored[1:])
 
 
-def test_the_image_starts_the_server_as_nobody_special() -> None:
+def test_image_starts_server_without_root() -> None:
     steps = dockerfile()
     last = steps[max(n for n, (step, _) in enumerate(steps) if step == "FROM") :]
     said = {step: rest for step, rest in last}
@@ -225,7 +225,7 @@ def settings_on_the_page() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", UNITS)
-def test_a_unit_starts_what_the_command_line_knows(name: str) -> None:
+def test_units_use_existing_commands(name: str) -> None:
     (line,) = unit(name)["ExecStart"]
     program, *words = line.split()
     assert f"{program.removesuffix('/sayso')}/pip install" in PAGE
@@ -257,7 +257,7 @@ def test_proxy_unit_starts_a_proxy_over_http() -> None:
     assert unit("sayso-proxy.service")["EnvironmentFile"] == ["/etc/sayso/env"]
 
 
-def test_units_and_compose_give_the_same_time_and_the_same_limits() -> None:
+def test_units_and_compose_share_limits() -> None:
     only = {"Description", "EnvironmentFile", "ExecStart"}
     server, *others = [unit(name) for name in (*UNITS, "sayso-proxy.service")]
     for other in others:
@@ -282,7 +282,7 @@ def nginx() -> dict[str, list[str]]:
     return found
 
 
-def test_the_proxy_lets_through_what_the_server_takes() -> None:
+def test_nginx_limits_match_the_server() -> None:
     said = nginx()
     assert said["server"] == [f"127.0.0.1:{PORT} max_fails=0"]
     assert said["client_max_body_size"] == [f"{MAX_BODY_BYTES // 1024**2}m"]
@@ -298,7 +298,7 @@ def test_the_proxy_lets_through_what_the_server_takes() -> None:
     assert f"SAYSO_OPTIONS=--host-name {said['server_name'][0]}" in PAGE
 
 
-def test_an_idle_connection_is_closed_by_the_proxy_first() -> None:
+def test_nginx_closes_idle_connections_first() -> None:
     """Else a decision may be sent into one that the server is just closing: a 502."""
     kept = nginx().get("keepalive_timeout", ["60s"])[0]
     assert int(kept.removesuffix("s")) < serving.KEEP_ALIVE
@@ -307,7 +307,7 @@ def test_an_idle_connection_is_closed_by_the_proxy_first() -> None:
 # -- the page
 
 
-def test_every_command_on_the_page_is_one_and_every_file_is_named() -> None:
+def test_documented_commands_and_files_exist() -> None:
     lines = [line for text in BLOCK.findall(PAGE) for line in text.splitlines()]
     typed = [line.split("#")[0].removeprefix("$ ") for line in lines if line.startswith("$ ")]
     ours = [
@@ -342,7 +342,7 @@ def free_port() -> int:
         return number
 
 
-def test_what_compose_starts_comes_up_on_an_empty_database_and_works(
+def test_compose_services_start_on_empty_database(
     database: str, image: Path, tmp_path: Path
 ) -> None:
     """The server, two workers and the health check, with their own words and environment, in what

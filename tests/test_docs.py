@@ -71,7 +71,7 @@ def test_every_event_is_explained() -> None:
     assert emitted - words_in_code(DOCS / "audit.md") == set()
 
 
-def test_commands_that_the_page_for_adapters_names_exist() -> None:
+def test_commands_named_for_adapters_exist() -> None:
     page = words_in_code(DOCS / "writing-an-adapter.md")
     assert {"Propose", "Start", "Record"} <= page & {command.__name__ for command in COMMANDS}
 
@@ -99,7 +99,7 @@ def test_every_policy_on_a_page_can_be_read() -> None:
         assert sayso.Policy.from_toml(text).rules, page
 
 
-def test_the_policy_beside_the_examples_can_be_read() -> None:
+def test_policy_of_examples_can_be_read() -> None:
     text = (ROOT / "examples" / "policy.toml").read_text("utf-8")
     assert len(sayso.Policy.from_toml(text).rules) == 3
 
@@ -117,7 +117,7 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 
 
 @pytest.mark.parametrize("note", NOTES, ids=lambda path: path.stem)
-def test_a_decision_has_a_number_a_date_and_a_place_in_the_list(note: Path) -> None:
+def test_decision_has_number_date_and_entry(note: Path) -> None:
     text = note.read_text("utf-8")
     number = int(note.name[:4])
     assert text.startswith(f"# {number}. ")
@@ -131,7 +131,7 @@ def test_decisions_are_numbered_without_a_gap() -> None:
     assert [int(note.name[:4]) for note in NOTES] == list(range(1, len(NOTES) + 1))
 
 
-def test_every_fact_is_in_the_page_about_the_record() -> None:
+def test_every_event_type_is_documented() -> None:
     made = r"(?:emit|emit_system|Note|_tell|ask)\((?:[^()\"]|\([^()]*\))*?\"([a-z_]+)\""
     folders = ("engine", "stores", "gate", "inbox", "server")
     files = [path for name in folders for path in (ROOT / "src" / "sayso" / name).rglob("*.py")]

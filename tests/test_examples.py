@@ -233,12 +233,14 @@ def in_order(wanted: list[str], printed: list[str]) -> list[str]:
     return [line for line in wanted if line not in rest]
 
 
-def test_every_example_is_expected_to_print_something() -> None:
+def test_every_example_has_expected_output() -> None:
     assert sorted(EXPECTED) == sorted(path.name for path in EXAMPLES.glob("*.py"))
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_an_example(name: str, tmp_path: Path, frameworks: PythonForks) -> None:
+def test_example_prints_the_expected_lines(
+    name: str, tmp_path: Path, frameworks: PythonForks
+) -> None:
     printed, errors = run(EXAMPLES / name, tmp_path, frameworks)
     assert errors == ""
     assert in_order(EXPECTED[name], printed.splitlines()) == []
@@ -248,7 +250,7 @@ def test_an_example(name: str, tmp_path: Path, frameworks: PythonForks) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_an_example_is_short(name: str) -> None:
+def test_example_is_short(name: str) -> None:
     lines = (EXAMPLES / name).read_text("utf-8").splitlines()
     assert len(lines) <= MORE_LINES.get(name, MOST_LINES)
 
@@ -304,7 +306,7 @@ def before(program: str) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in SEEDS.glob("*.py")))
-def test_few_lines_put_it_behind_a_gate(name: str, tmp_path: Path, frameworks: PythonForks) -> None:
+def test_few_changed_lines_add_a_gate(name: str, tmp_path: Path, frameworks: PythonForks) -> None:
     program = (SEEDS / name).read_text()
     bare, changed = before(program)
     assert 1 <= changed <= MORE_CHANGED.get(name, MOST_CHANGED)

@@ -23,7 +23,7 @@ def without_server(code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("command", ["serve", "demo"])
-def test_a_command_that_needs_the_server_says_what_to_install(command: str, tmp_path: Path) -> None:
+def test_missing_server_names_the_extra(command: str, tmp_path: Path) -> None:
     code = f"sys.argv = ['sayso', {command!r}]\nfrom sayso.cli.entry import main\nmain()"
     ran = without_server(code, tmp_path)
     assert ran.returncode == 1
@@ -32,7 +32,7 @@ def test_a_command_that_needs_the_server_says_what_to_install(command: str, tmp_
     assert "Traceback" not in ran.stderr
 
 
-def test_the_library_and_the_command_line_work_without_the_server(tmp_path: Path) -> None:
+def test_library_and_cli_work_without_server(tmp_path: Path) -> None:
     code = """
 import sayso, sayso.testing
 gate = sayso.Gate("sayso.db", wait=0)
@@ -56,7 +56,7 @@ main()
     assert "Pay: ana" in ran.stdout.split("sayso[server]")[1]
 
 
-def test_the_pinned_versions_cover_what_is_declared() -> None:
+def test_pinned_versions_cover_declared_ranges() -> None:
     pinned = {}
     for file in ("demo.txt", "dev.txt"):
         lines = (ROOT / "requirements" / file).read_text("utf-8").splitlines()

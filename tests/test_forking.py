@@ -46,7 +46,7 @@ def another_thread(body: Callable[[threading.Event], object]) -> Iterator[None]:
         thread.join()
 
 
-def test_a_lock_that_another_thread_held_is_free_in_a_child() -> None:
+def test_held_lock_is_free_in_child() -> None:
     lock, held = fork_safe_lock(), threading.Event()
 
     def hold(over: threading.Event) -> None:
@@ -63,7 +63,7 @@ def test_a_lock_that_another_thread_held_is_free_in_a_child() -> None:
         assert lock.locked(), "the parent's is as it was"
 
 
-def test_a_child_never_sees_a_section_half_done() -> None:
+def test_child_sees_no_half_done_section() -> None:
     pair = [0, 0]
 
     def work(over: threading.Event) -> None:
@@ -86,7 +86,7 @@ def test_a_child_never_sees_a_section_half_done() -> None:
     assert pair[0] == pair[1] > 0
 
 
-def test_a_fork_inside_a_section_is_told_to_the_child() -> None:
+def test_fork_inside_section_is_reported_to_child() -> None:
     def child() -> None:
         assert cut_short() == "own"
         assert in_child(lambda: None), "it can fork itself"
@@ -96,7 +96,7 @@ def test_a_fork_inside_a_section_is_told_to_the_child() -> None:
     assert cut_short() == ""
 
 
-def test_a_fork_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fork_waits_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forking, "PATIENCE", 0.05)
     inside = threading.Event()
 
@@ -119,7 +119,7 @@ def test_a_fork_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
         assert in_child(child)
 
 
-def test_threads_that_fork_at_once() -> None:
+def test_os_threads_may_fork_in_parallel() -> None:
     outcomes: list[bool] = []
 
     def work() -> None:
@@ -148,7 +148,7 @@ class Owner:
             raise RuntimeError("on purpose")
 
 
-def test_owners_are_renewed_once_per_fork_and_only_in_the_child() -> None:
+def test_owners_are_renewed_once_per_fork() -> None:
     owners = [Owner(), Owner(fails=True), Owner()]
     begun = process.forks
 
@@ -166,7 +166,7 @@ def test_owners_are_renewed_once_per_fork_and_only_in_the_child() -> None:
     assert process.forks == begun
 
 
-def test_nothing_is_kept_of_owners_and_threads_that_are_gone() -> None:
+def test_dead_owners_and_threads_are_forgotten() -> None:
     def work(_: threading.Event) -> None:
         with no_fork.lock:
             Owner()

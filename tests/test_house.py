@@ -93,7 +93,7 @@ def test_no_page_has_a_hidden_block(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_fence_names_a_language_we_know(page: Path) -> None:
+def test_every_fence_names_a_known_language(page: Path) -> None:
     infos = [match["info"].strip() for match in FENCE.finditer(page.read_text("utf-8"))]
     assert [info for info in infos if info not in LANGUAGES] == []
 
@@ -115,7 +115,7 @@ def test_no_file_names(pattern: re.Pattern[str]) -> None:
     assert found == {}
 
 
-def test_make_targets_that_pages_name_exist() -> None:
+def test_make_targets_in_pages_exist() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     targets = set(re.findall(r"^([a-z]+):", makefile, re.M))
     named = {name_of(page): commands(page) for page in PAGES}
@@ -123,7 +123,7 @@ def test_make_targets_that_pages_name_exist() -> None:
     assert {"demo", "test"} <= named["README.md"]
 
 
-def test_no_two_modules_of_tests_have_one_name() -> None:
+def test_test_modules_have_unique_names() -> None:
     """They are imported by their bare names, so that the second one would not be collected."""
     paths = [p for p in (ROOT / "tests").rglob("*.py") if "node_modules" not in p.parts]
     names = Counter(path.stem for path in paths if path.stem not in ("conftest", "__init__"))

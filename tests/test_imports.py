@@ -111,7 +111,7 @@ def test_import_sayso_loads_nothing_heavy() -> None:
     assert loaded & (WEB | MODELS | OUTER | HEAVY) == set()
 
 
-def test_no_export_loads_a_web_framework_a_model_client_or_an_adapter() -> None:
+def test_exports_load_no_framework() -> None:
     loaded = modules_loaded_by("""
 import sayso
 for name in set(sayso.__all__) - {"create_app"}: getattr(sayso, name)
@@ -119,7 +119,7 @@ for name in set(sayso.__all__) - {"create_app"}: getattr(sayso, name)
     assert loaded & (WEB | MODELS | OUTER) == {"sayso.agent"}
 
 
-def test_a_server_starts_without_what_it_may_need_later() -> None:
+def test_server_starts_without_late_imports() -> None:
     loaded = modules_loaded_by("""
 import sayso.cli.load_agents, sayso.cli.entry, sayso.cli.serve, sayso.server.serving
 from sayso.server import create_app
@@ -130,7 +130,7 @@ assert not OpenBody.__pydantic_complete__ and not RequestView.__pydantic_complet
     assert loaded & ({"sayso.audit", "rich"} | MODELS) == set()
 
 
-def test_a_worker_loads_no_web_framework() -> None:
+def test_worker_loads_no_web_framework() -> None:
     loaded = modules_loaded_by("""
 import sayso.cli.load_agents, sayso.cli.entry, sayso.cli.serve
 import sayso.server.logs, sayso.server.monitoring, sayso.worker
@@ -153,18 +153,18 @@ def test_every_error_is_exported() -> None:
     assert {name for name, cls in classes if issubclass(cls, errors.SaysoError)} == ERRORS
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
         sayso.no_such_name  # noqa: B018
 
 
-def test_the_terminal_is_found_among_the_channels() -> None:
+def test_channels_export_the_terminal() -> None:
     assert channels.TerminalChannel is TerminalChannel
     with pytest.raises(AttributeError, match="no_such_name"):
         channels.no_such_name  # noqa: B018
 
 
-def test_the_version_loads_no_command() -> None:
+def test_version_loads_no_command() -> None:
     command = [sys.executable, "-X", "importtime", "-m", "sayso", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == f"sayso {sayso.__version__}\n"

@@ -17,30 +17,30 @@ from sayso.keys import Keyring, new_key
 SECRET = "hunter2hunter2"
 
 
-def test_the_environment_wins(tmp_path: Path) -> None:
+def test_environment_wins(tmp_path: Path) -> None:
     key = new_key()
     ring = Keyring.for_store(tmp_path / "a.db", {"SAYSO_KEY": key})
     assert ring.primary_id == Keyring.parse(key).primary_id
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_empty_variable_is_refused_rather_than_passed_over(tmp_path: Path) -> None:
+def test_empty_variable_is_refused(tmp_path: Path) -> None:
     with pytest.raises(KeyMissing, match="SAYSO_KEY is empty"):
         Keyring.for_store(tmp_path / "a.db", {"SAYSO_KEY": ""})
 
 
-def test_without_a_variable_the_file_beside_counts(tmp_path: Path) -> None:
+def test_missing_variable_uses_key_file(tmp_path: Path) -> None:
     ring = Keyring.for_store(tmp_path / "a.db", {})
     assert ring.primary_id == Keyring.beside(tmp_path / "a.db").primary_id
     assert not ring.is_ephemeral
 
 
-def test_without_variable_and_file_it_says_what_to_do() -> None:
+def test_missing_variable_and_file_is_an_error() -> None:
     with pytest.raises(KeyMissing, match="set SAYSO_KEY to what it prints"):
         Keyring.for_store(None, {})
 
 
-def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_key_file_is_private_to_owner(tmp_path: Path) -> None:
     old_mask = os.umask(0)
     try:
         Keyring.beside(tmp_path / "a.db")
@@ -52,7 +52,7 @@ def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert file.read_text().startswith("hmac:")
 
 
-def test_one_database_has_one_key_by_whatever_name(tmp_path: Path) -> None:
+def test_linked_database_has_one_key(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "link.db").symlink_to(tmp_path / "data" / "a.db")
     ring = Keyring.beside(tmp_path / "link.db")
@@ -61,7 +61,7 @@ def test_one_database_has_one_key_by_whatever_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o660, 0o666, 0o777])
-def test_a_file_open_to_others_is_refused_with_the_line_to_run(tmp_path: Path, mode: int) -> None:
+def test_readable_key_file_is_refused(tmp_path: Path, mode: int) -> None:
     database = tmp_path / "my data.db"
     ring = Keyring.beside(database)
     file = tmp_path / "my data.db.key"
@@ -74,7 +74,7 @@ def test_a_file_open_to_others_is_refused_with_the_line_to_run(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("target", ["real.key", "nowhere.key"])
-def test_a_symbolic_link_is_refused(tmp_path: Path, target: str) -> None:
+def test_symbolic_link_is_refused(tmp_path: Path, target: str) -> None:
     (tmp_path / "real.key").write_text(new_key())
     (tmp_path / "real.key").chmod(0o600)
     (tmp_path / "a.db.key").symlink_to(tmp_path / target)
@@ -84,7 +84,7 @@ def test_a_symbolic_link_is_refused(tmp_path: Path, target: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", SECRET.encode(), b"\xff" * 40])
-def test_a_file_without_a_key_is_refused_and_kept(tmp_path: Path, content: bytes) -> None:
+def test_file_without_a_key_is_refused_and_kept(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "a.db.key"
     file.write_bytes(content)
     file.chmod(0o600)
@@ -94,18 +94,18 @@ def test_a_file_without_a_key_is_refused_and_kept(tmp_path: Path, content: bytes
     assert file.read_bytes() == content
 
 
-def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
+def test_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.db.key", 0o600)
     with pytest.raises(KeyMissing):
         Keyring.beside(tmp_path / "a.db")
 
 
-def test_a_folder_that_is_not_there_is_a_store_error(tmp_path: Path) -> None:
+def test_missing_folder_is_a_store_error(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"No such file or directory.*set SAYSO_KEY"):
         Keyring.beside(tmp_path / "missing" / "a.db")
 
 
-def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_no_key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_space(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -125,7 +125,7 @@ print(*(Keyring.beside(Path(sys.argv[1], f"{n}.db")).primary_id for n in range(2
 """
 
 
-def test_many_processes_that_start_at_once_make_one_key(tmp_path: Path) -> None:
+def test_parallel_processes_make_one_key(tmp_path: Path) -> None:
     racers = [
         subprocess.Popen(
             [sys.executable, "-c", RACER, str(tmp_path)],
@@ -148,7 +148,7 @@ def test_many_processes_that_start_at_once_make_one_key(tmp_path: Path) -> None:
     assert {file.name for file in tmp_path.iterdir()} == {f"{n}.db.key" for n in range(20)}
 
 
-def test_a_store_that_another_process_is_making_has_its_key(
+def test_key_of_store_being_created_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, key, lexists = tmp_path / "store.db", new_key(), os.path.lexists

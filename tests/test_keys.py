@@ -43,7 +43,7 @@ def run(*arguments: str) -> str:
 
 
 @SIGNERS
-def test_a_signature_names_its_key_and_verifies(ring: Keyring) -> None:
+def test_signature_names_its_key_and_verifies(ring: Keyring) -> None:
     signature = ring.sign(DATA)
     assert re.fullmatch(rf"{ring.primary_id}\.[A-Za-z0-9_-]+", signature)
     assert re.fullmatch("[0-9a-f]{8}", ring.primary_id)
@@ -67,25 +67,25 @@ def test_no_changed_character_verifies(ring: Keyring) -> None:
 
 @SIGNERS
 @pytest.mark.parametrize("tail", ["=", "==", "\n", " ", ".", "A", "\0"])
-def test_a_signature_has_one_spelling(ring: Keyring, tail: str) -> None:
+def test_signature_has_one_spelling(ring: Keyring, tail: str) -> None:
     assert not ring.verify(DATA, ring.sign(DATA) + tail)
 
 
 @SIGNERS
-def test_a_cut_signature_does_not_verify(ring: Keyring) -> None:
+def test_cut_signature_does_not_verify(ring: Keyring) -> None:
     signature = ring.sign(DATA)
     for forged in ("", ring.primary_id, f"{ring.primary_id}.", signature[:-1], signature[9:]):
         assert not ring.verify(DATA, forged)
 
 
 @SIGNERS
-def test_a_signature_under_the_name_of_a_key_that_is_here_is_forged(ring: Keyring) -> None:
+def test_signature_with_wrong_key_id_fails(ring: Keyring) -> None:
     both = Keyring((*ring.keys, *Keyring.ephemeral().keys))
     assert not both.verify(DATA, both.keys[1].id + ring.sign(DATA)[8:])
     assert not both.verify(DATA, ring.primary_id + Keyring.ephemeral().sign(DATA)[8:])
 
 
-def test_a_signature_of_another_key_is_unknown() -> None:
+def test_signature_of_another_key_is_unknown() -> None:
     for ring, other in [
         (Keyring.ephemeral(), HMAC),
         (Keyring.parse(new_key("ed25519")), PRIVATE),
@@ -97,13 +97,13 @@ def test_a_signature_of_another_key_is_unknown() -> None:
 
 
 @pytest.mark.parametrize("text", ["00000000.", "00000000.x", "00000000", "0000000." + "A" * 43])
-def test_what_no_key_can_have_made_is_forged(text: str) -> None:
+def test_malformed_signature_does_not_verify(text: str) -> None:
     assert not HMAC.verify(DATA, text)
     assert not HMAC.check_link(DATA, text)
     assert not HMAC.check_row(DATA, text)
 
 
-def test_the_public_half_verifies_and_cannot_sign() -> None:
+def test_public_half_verifies_and_cannot_sign() -> None:
     assert PUBLIC.primary_id == PRIVATE.primary_id
     assert PUBLIC.verify(DATA, PRIVATE.sign(DATA))
     assert (HMAC.can_sign, PRIVATE.can_sign, PUBLIC.can_sign) == (True, True, False)
@@ -113,7 +113,7 @@ def test_the_public_half_verifies_and_cannot_sign() -> None:
 
 @ALL
 @pytest.mark.parametrize("value", [None, 7, b"blob", "ž.ž", "\ud800", "aaaaaaaa.\ud800"])
-def test_whatever_a_column_holds_is_only_false(ring: Keyring, value: Any) -> None:
+def test_invalid_column_values_do_not_verify(ring: Keyring, value: Any) -> None:
     assert not ring.verify(DATA, value)
     assert not ring.check_link(DATA, value)
 
@@ -130,7 +130,7 @@ def test_garbage_never_raises(ring: Keyring, data: bytes, text: str) -> None:
 
 
 @ALL
-def test_a_link_is_checked(ring: Keyring) -> None:
+def test_link_verifies_only_its_data(ring: Keyring) -> None:
     link = ring.link(DATA)
     assert link == ring.link(DATA)
     assert ring.check_link(DATA, link)
@@ -151,7 +151,7 @@ def test_ed25519_links_are_the_same_in_every_process() -> None:
     assert Keyring.parse(new_key("ed25519")).check_link(DATA, PUBLIC.link(DATA))
 
 
-def test_an_hmac_keyring_never_accepts_a_plain_link() -> None:
+def test_hmac_keyring_never_accepts_a_plain_link() -> None:
     plain = PUBLIC.link(DATA)
     relabelled = plain.replace("sha256", HMAC.primary_id)
     for ring in (HMAC, Keyring((*HMAC.keys, *PRIVATE.keys, *PUBLIC.keys))):
@@ -160,12 +160,12 @@ def test_an_hmac_keyring_never_accepts_a_plain_link() -> None:
 
 
 @SIGNERS
-def test_links_and_signatures_do_not_stand_for_each_other(ring: Keyring) -> None:
+def test_links_and_signatures_are_not_interchangeable(ring: Keyring) -> None:
     assert not ring.verify(DATA, ring.link(DATA))
     assert not ring.check_link(DATA, ring.sign(DATA))
 
 
-def test_a_keyed_link_is_no_signature_in_another_spelling() -> None:
+def test_keyed_link_is_no_signature_in_another_spelling() -> None:
     link = bytes.fromhex(HMAC.link(DATA).partition(".")[2])
     text = base64.urlsafe_b64encode(link).rstrip(b"=").decode()
     assert not HMAC.verify(DATA, f"{HMAC.primary_id}.{text}")
@@ -175,7 +175,7 @@ def test_a_keyed_link_is_no_signature_in_another_spelling() -> None:
 
 
 @pytest.mark.parametrize("separator", [",", " ", "\n", ", ", ",\n\t"])
-def test_the_first_key_signs_and_old_keys_verify(separator: str) -> None:
+def test_first_key_signs_and_old_keys_verify(separator: str) -> None:
     old, new = new_key(), new_key()
     before, after = Keyring.parse(old), Keyring.parse(f"{new}{separator}{old}")
     assert after.primary_id == Keyring.parse(new).primary_id
@@ -197,7 +197,7 @@ def test_moving_from_hmac_to_ed25519_keeps_the_old_record() -> None:
 # -- the text of a key ----------------------------------------------------------------------------
 
 
-def test_the_same_text_gives_the_same_key() -> None:
+def test_equal_text_gives_equal_key() -> None:
     for text in (new_key(), new_key("ed25519"), BARE):
         first, second = Keyring.parse(text), Keyring.parse(f" {text}\n")
         assert first.primary_id == second.primary_id
@@ -232,20 +232,20 @@ def test_padding_is_accepted() -> None:
         f"{BARE},{SECRET}",
     ],
 )
-def test_other_text_is_refused_with_advice_and_not_repeated(text: str) -> None:
+def test_invalid_key_text_is_not_quoted(text: str) -> None:
     with pytest.raises(KeyMissing, match=r"python -m sayso\.keys") as caught:
         Keyring.parse(text)
     assert SECRET not in str(caught.value)
     assert BARE not in str(caught.value)
 
 
-def test_an_error_names_the_key_by_its_place() -> None:
+def test_error_names_the_key_by_its_place() -> None:
     with pytest.raises(KeyMissing, match="SAYSO_KEY, key 2 cannot be used"):
         Keyring.parse(f"{new_key()} {SECRET}", source="SAYSO_KEY")
 
 
 @pytest.mark.parametrize("text", ["", " ", ",\n,"])
-def test_no_key_at_all_is_refused(text: str) -> None:
+def test_missing_key_is_refused(text: str) -> None:
     with pytest.raises(KeyMissing, match="is empty"):
         Keyring.parse(text)
 
@@ -262,12 +262,12 @@ def test_nothing_secret_is_in_the_repr(ring: Keyring) -> None:
     assert repr(ring) == f"Keyring(keys=({key},), is_ephemeral=False)"
 
 
-def test_an_hmac_key_has_no_public_half() -> None:
+def test_hmac_key_has_no_public_half() -> None:
     with pytest.raises(KeyMissing, match=r"python -m sayso\.keys ed25519"):
         public_key(new_key())
 
 
-def test_the_module_prints_keys() -> None:
+def test_module_prints_keys() -> None:
     assert Keyring.parse(run("-m", "sayso.keys")).can_sign
     private, public, row = run("-m", "sayso.keys", "ed25519").split()
     assert public == public_key(private)
@@ -275,7 +275,7 @@ def test_the_module_prints_keys() -> None:
     assert re.fullmatch(r"row:[0-9a-f]{8}\.[\w-]{43}", run("-m", "sayso.keys", "row").strip())
 
 
-def test_the_row_key_of_a_key_made_before_can_be_printed() -> None:
+def test_row_key_of_a_key_made_before_can_be_printed() -> None:
     environ = {**os.environ, "SAYSO_KEY": PRIVATE_TEXT}
     command = [sys.executable, "-m", "sayso.keys", "row"]
     printed = subprocess.run(command, check=True, capture_output=True, text=True, env=environ)
@@ -290,26 +290,26 @@ def mac(ring: Keyring, data: bytes = DATA) -> str:
 
 
 @SIGNERS
-def test_a_row_key_is_derived_from_a_secret(ring: Keyring) -> None:
+def test_row_key_is_derived_from_a_secret(ring: Keyring) -> None:
     assert re.fullmatch(r"[0-9a-f]{8}\.[0-9a-f]{64}", mac(ring))
     assert ring.check_row(DATA, mac(ring))
     assert not ring.check_row(DATA + b" ", mac(ring))
     assert not any(ring.check_row(DATA, text) for text in ("", "x", mac(ring)[:-1]))
 
 
-def test_a_row_mac_is_an_hmac() -> None:
+def test_row_mac_is_an_hmac() -> None:
     secret = b"s" * 32
     key = hmac.digest(secret, b"sayso/v1/row\0", "sha256")
     made = RowKey.from_secret(secret).mac(DATA).partition(".")[2]
     assert bytes.fromhex(made) == hmac.digest(key, DATA, "sha256")
 
 
-def test_a_public_half_has_no_row_key_and_says_where_to_get_it() -> None:
+def test_public_key_has_no_row_key() -> None:
     with pytest.raises(KeyMissing, match=r"set SAYSO_ROW_KEY .*`python -m sayso\.keys row`"):
         _ = PUBLIC.row_key
 
 
-def test_a_worker_with_the_public_half_is_given_the_row_key() -> None:
+def test_worker_gets_a_separate_row_key() -> None:
     worker = Keyring.parse(public_key(PRIVATE_TEXT), rows=row_key(PRIVATE_TEXT))
     assert worker.check_row(DATA, mac(PRIVATE))
     assert PRIVATE.check_row(DATA, mac(worker))
@@ -317,7 +317,7 @@ def test_a_worker_with_the_public_half_is_given_the_row_key() -> None:
     assert mac(Keyring.for_store(None, environ)) == mac(worker)
 
 
-def test_a_row_key_never_verifies_a_decision_nor_a_link() -> None:
+def test_row_key_never_verifies_a_decision_nor_a_link() -> None:
     row = row_key(PRIVATE_TEXT)
     with pytest.raises(KeyMissing, match=r"is a row key.*SAYSO_ROW_KEY"):
         Keyring.parse(row)
@@ -347,7 +347,7 @@ def test_rotating_the_decision_key_keeps_derived_row_keys() -> None:
     assert Keyring.parse(f"{new},{old}").check_row(DATA, mac(Keyring.parse(old)))
 
 
-def test_a_row_key_that_is_not_here_is_told_from_a_forged_mac() -> None:
+def test_unknown_row_key_differs_from_forgery() -> None:
     with pytest.raises(UnknownKey):
         HMAC.check_row(DATA, mac(PRIVATE))
     assert not HMAC.check_row(DATA, mac(HMAC, b"other"))
@@ -357,13 +357,13 @@ def test_a_row_key_that_is_not_here_is_told_from_a_forged_mac() -> None:
 @pytest.mark.parametrize(
     "text", ["row:c2hvcnQ", "row:zz." + "A" * 43, "ed25519:" + "A" * 43, "short", "row:!", "é" * 40]
 )
-def test_a_row_key_that_cannot_be_used_is_refused(text: str) -> None:
+def test_unusable_row_key_is_refused(text: str) -> None:
     with pytest.raises(KeyMissing, match=r"SAYSO_ROW_KEY, key 1 cannot be used") as refused:
         Keyring.parse(new_key(), rows=text)
     assert text not in str(refused.value)
 
 
-def test_the_decision_key_is_no_row_key() -> None:
+def test_decision_key_is_no_row_key() -> None:
     key = new_key()
     with pytest.raises(KeyMissing, match=r"SAYSO_ROW_KEY, key 1 is the key that signs decisions"):
         Keyring.parse(key, rows=key)
@@ -377,7 +377,7 @@ def test_cryptography_is_imported_for_ed25519_only() -> None:
     assert run("-c", script) == "False\n"
 
 
-def test_an_ephemeral_key_says_so() -> None:
+def test_ephemeral_key_is_marked() -> None:
     assert Keyring.ephemeral().is_ephemeral
     assert Keyring.ephemeral().primary_id != Keyring.ephemeral().primary_id
     assert not HMAC.is_ephemeral

@@ -15,7 +15,7 @@ import pytest
 from sayso.sync import ThreadPool, run_user_function
 
 
-async def test_gives_what_the_function_gives_or_raises() -> None:
+async def test_pool_returns_result_or_raises() -> None:
     threads = ThreadPool(2)
     assert await threads.run(lambda: 3) == 3
     with pytest.raises(KeyError):
@@ -24,7 +24,7 @@ async def test_gives_what_the_function_gives_or_raises() -> None:
         await threads.run(lambda: next(iter(())))
 
 
-async def test_runs_at_once_what_fits_and_the_rest_in_turn() -> None:
+async def test_pool_limits_parallel_work() -> None:
     threads, gate, busy = ThreadPool(3), threading.Event(), threading.Semaphore(0)
 
     def work() -> str:
@@ -40,13 +40,13 @@ async def test_runs_at_once_what_fits_and_the_rest_in_turn() -> None:
     assert len(set(await asyncio.gather(*answers))) <= 3
 
 
-async def test_a_thread_that_is_free_is_used_again() -> None:
+async def test_free_thread_is_reused() -> None:
     threads = ThreadPool(8)
     seen = {await threads.run(lambda: threading.current_thread().name) for _ in range(50)}
     assert len(seen) == 1
 
 
-async def test_what_is_cancelled_in_time_never_begins() -> None:
+async def test_cancelled_queued_work_never_starts() -> None:
     threads, gate, ran = ThreadPool(1), threading.Event(), []
     first = threads.run(lambda: gate.wait(60))
     second = threads.run(lambda: ran.append("second"))
@@ -57,7 +57,7 @@ async def test_what_is_cancelled_in_time_never_begins() -> None:
     assert ran == ["third"]
 
 
-async def test_who_stops_waiting_does_not_stop_the_work() -> None:
+async def test_cancelled_waiter_does_not_stop_work() -> None:
     threads, began, done = ThreadPool(1), threading.Event(), threading.Event()
 
     def work() -> None:
@@ -71,7 +71,7 @@ async def test_who_stops_waiting_does_not_stop_the_work() -> None:
     assert await threads.run(lambda: "next") == "next"
 
 
-def test_a_loop_that_is_gone_takes_nobody_along() -> None:
+def test_closed_loop_does_not_break_pool() -> None:
     threads, gate = ThreadPool(1), threading.Event()
 
     async def leave() -> None:
@@ -86,7 +86,7 @@ def test_a_loop_that_is_gone_takes_nobody_along() -> None:
     assert asyncio.run(come_back()) == 4
 
 
-def test_what_was_begun_is_done_before_the_interpreter_goes(tmp_path: Path) -> None:
+def test_started_work_finishes_before_exit(tmp_path: Path) -> None:
     code = """
 import asyncio, sys, threading, time
 from pathlib import Path
@@ -109,7 +109,7 @@ asyncio.run(main())
     assert place.read_text() == "done"
 
 
-async def test_one_that_waits_for_another_does_not_count() -> None:
+async def test_nested_waits_do_not_deadlock() -> None:
     threads = ThreadPool(1)
 
     def outer(depth: int) -> int:
@@ -122,14 +122,14 @@ async def test_one_that_waits_for_another_does_not_count() -> None:
     assert await asyncio.wait_for(asyncio.gather(*answers), 60) == [3] * 4
 
 
-async def test_a_function_sees_the_context_that_called_it() -> None:
+async def test_function_sees_the_context_that_called_it() -> None:
     mark = contextvars.ContextVar("mark", default="none")
     mark.set("ours")
     assert await run_user_function(mark.get) == "ours"
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_has_threads_of_its_own() -> None:
+def test_forked_child_starts_new_threads() -> None:
     threads, begun, over = ThreadPool(1), threading.Event(), threading.Event()
 
     async def blocked() -> None:

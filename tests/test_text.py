@@ -73,7 +73,7 @@ def assert_inert(shown: str, kept: str = "\n\t ") -> None:
         pytest.param("\u17b4\u180b\u180e", "⟨U+17B4⟩⟨U+180B⟩⟨U+180E⟩", id="Khmer and Mongolian"),
     ],
 )
-def test_hidden_characters_are_written_out_and_counted(text: str, shown: str) -> None:
+def test_hidden_characters_are_escaped_and_counted(text: str, shown: str) -> None:
     result = visible(text)
     assert result.text == shown
     assert result.hidden == shown.count("⟨")
@@ -93,7 +93,7 @@ def test_hidden_characters_are_written_out_and_counted(text: str, shown: str) ->
         "<img src=x onerror=alert(1)> [x](javascript:1) <!channel> {{7*7}} **b**",
     ],
 )
-def test_ordinary_text_and_markup_stay_as_they_are(text: str) -> None:
+def test_ordinary_text_is_unchanged(text: str) -> None:
     assert visible(text) == Visible(text)
 
 
@@ -102,13 +102,13 @@ def test_emoji_stay_but_their_joiners_are_shown() -> None:
     assert visible("❤\ufe0f").text == "❤⟨U+FE0F⟩"
 
 
-def test_combining_marks_need_a_letter_and_a_low_pile() -> None:
+def test_combining_marks_are_limited() -> None:
     assert visible("\u0301a\u0301 \u0338").text == "⟨U+0301⟩a\u0301 ⟨U+0338⟩"
     assert visible("a" + "\u0301" * 6).text == "a" + "\u0301" * 4 + "⟨U+0301⟩" * 2
     assert visible("\u200b\u0338").text == "⟨U+200B⟩⟨U+0338⟩", "nor may it strike out our escape"
 
 
-def test_an_escape_written_by_the_agent_is_not_one_of_ours() -> None:
+def test_escape_written_by_agent_is_escaped() -> None:
     result = visible("⟨U+202E⟩")
     assert result.text == "⟨U+27E8⟩U+202E⟨U+27E9⟩"
     assert result.hidden == 0
@@ -192,7 +192,7 @@ def test_look_alikes_are_named(text: str, note: str) -> None:
         "naïve café",
     ],
 )
-def test_honest_words_of_other_scripts_are_not(text: str) -> None:
+def test_ordinary_foreign_text_has_no_notes(text: str) -> None:
     assert visible(text).notes == ()
 
 
@@ -252,7 +252,7 @@ def test_lines_lay_a_value_out() -> None:
 @pytest.mark.parametrize(
     "text", ["", "12", "-1.5e3", "true", "NULL", "None", "NaN", "{}", "[]", " x", "x ", '"x"', "١٢"]
 )
-def test_a_string_that_could_pass_for_something_else_is_quoted(text: str) -> None:
+def test_ambiguous_string_is_quoted(text: str) -> None:
     assert lines([text]) == [f"- {json.dumps(text, ensure_ascii=False)}"]
 
 
@@ -277,7 +277,7 @@ def test_lines_of_a_bare_value(value: object, shown: list[str]) -> None:
 
 
 @pytest.mark.parametrize("value", [{1, 2}, [b"x"], {"k": object()}, {1: "x"}])
-def test_what_is_not_json_is_not_shown(value: object) -> None:
+def test_value_outside_json_raises(value: object) -> None:
     with pytest.raises(TypeError):
         lines(value)
 
@@ -298,11 +298,11 @@ def test_two_values_are_never_laid_out_alike(one: object, other: object) -> None
     assert (lines(one) == lines(other)) == (json.dumps(one) == json.dumps(other))
 
 
-def test_a_long_key_does_not_push_the_others() -> None:
+def test_long_key_does_not_indent_others() -> None:
     assert lines({"k" * 30: 1, "a": 2, "bb": 3}) == ["k" * 30 + ": 1", "a:  2", "bb: 3"]
 
 
-def test_a_megabyte_is_shown_to_its_end() -> None:
+def test_megabyte_is_shown_completely() -> None:
     text = "pay \u200b\n" * 200_000 + "and delete everything"
     shown = lines({"body": text})
     assert len(shown) == 200_002
@@ -313,7 +313,7 @@ def test_a_megabyte_is_shown_to_its_end() -> None:
 
 
 @pytest.mark.parametrize("depth", [500, 20_000])
-def test_depth_is_no_danger(depth: int) -> None:
+def test_deep_values_are_shown(depth: int) -> None:
     value: object = "\u202eend"
     for level in range(depth):
         value = [value] if level % 2 else {"k": value}
@@ -335,7 +335,7 @@ def test_depth_past_twenty_is_a_number() -> None:
 # --- secrets ---
 
 
-def test_a_mask_tells_no_hash_that_a_guess_could_have() -> None:
+def test_mask_contains_no_guessable_hash() -> None:
     assert fingerprint("4821") == fingerprint("4822") == "•••• (4 chars)"
     assert fingerprint("\ud800") == "•••• (1 char)"
     long, other = fingerprint("x" * 32), fingerprint("y" * 32)

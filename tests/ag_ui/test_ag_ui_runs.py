@@ -106,9 +106,7 @@ async def test_new_text_supersedes_open_request(
     assert len(ran(effects)) == 1
 
 
-async def test_answers_and_new_text_are_refused_together(
-    screen: Screen, effects: sayso.demo.Effects
-) -> None:
+async def test_resume_with_new_text_is_refused(screen: Screen, effects: sayso.demo.Effects) -> None:
     await screen.say("weather in Oslo")
     resume = [entry(screen.interrupts[0], {"approved": True})]
     with pytest.raises(sayso.InvalidCall, match="send your answers first"):

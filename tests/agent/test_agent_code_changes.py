@@ -82,7 +82,7 @@ async def test_ask_option_resumes_unchanged_agent(world: World) -> None:
 
 
 @pytest.mark.parametrize("on_change", ["resume", "ask"])
-async def test_a_changed_tool_is_always_asked_again(world: World, on_change: str) -> None:
+async def test_changed_tool_is_always_asked_again(world: World, on_change: str) -> None:
     request = await paused(world, on_change=on_change)
     agent = world.agent(say("Done."), tools=[a_tool(world, version="2")], on_change=on_change)
     result = await agent.resume("t", decisions=[request.approve()])

@@ -208,7 +208,7 @@ async def test_tool_cannot_change_stored_messages(store: Store) -> None:
     assert {m["content"] for m in shown_to(agent)[-1] if m["role"] == "user"} == {"send"}
 
 
-async def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Reads()
     agent = agent_on(store)
     await speak(agent, 15, "first")

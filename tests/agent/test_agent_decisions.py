@@ -108,7 +108,7 @@ async def test_rejection_is_reported_to_model(world: World) -> None:
     )
 
 
-async def test_a_rejection_never_becomes_the_final_output(world: World) -> None:
+async def test_rejection_never_becomes_the_final_output(world: World) -> None:
     agent = world.agent(PAY, say("Then not."), tool_choice="pay")
     result = await agent.run("pay ana", thread="t")
     result = await agent.resume("t", decisions=[result.interruptions[0].reject("too much")])
@@ -210,7 +210,7 @@ async def test_request_id_is_enough_to_decide(world: World) -> None:
     assert (await agent.resume(result.state)).status == "done"
 
 
-async def test_a_request_of_another_digest_is_a_conflict(world: World) -> None:
+async def test_request_of_another_digest_is_a_conflict(world: World) -> None:
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("pay ana", thread="t")
     other = replace(result.interruptions[0], digest="0" * 64)

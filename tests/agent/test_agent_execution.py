@@ -64,7 +64,7 @@ async def test_slow_tools_block_no_other_threads(
 
 @pytest.mark.parametrize("error", [ValueError("bad"), StopIteration("end"), TimeoutError("late")])
 @pytest.mark.parametrize("colour", ["sync", "async"])
-async def test_a_tool_error_is_reported_without_a_traceback(
+async def test_tool_error_is_reported_without_a_traceback(
     world: World, error: Exception, colour: str
 ) -> None:
     def fail() -> None:
@@ -94,7 +94,7 @@ async def test_unstorable_result_is_reported_as_run(world: World) -> None:
     assert "ran, but its result could not be stored" in error_in(told(agent)[0])
 
 
-async def test_a_failing_call_does_not_disturb_its_siblings(world: World) -> None:
+async def test_failing_call_does_not_disturb_its_siblings(world: World) -> None:
     @sayso.tool
     async def fail() -> None:
         """Fail."""
@@ -118,7 +118,7 @@ class Mute(Exception):
 
 
 @pytest.mark.parametrize("error", [OSError("caf\udce9"), OSError("\x00\x1b[31m"), Mute()])
-async def test_an_error_with_any_text_is_recorded(world: World, error: Exception) -> None:
+async def test_error_with_any_text_is_recorded(world: World, error: Exception) -> None:
     @sayso.tool
     def fail() -> None:
         """Fail."""

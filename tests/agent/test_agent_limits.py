@@ -68,7 +68,7 @@ class Foreign:
 
 
 @pytest.mark.parametrize("gives", ["Hello.", 5, {"role": "assistant", "content": "Hello."}])
-async def test_a_model_that_returns_no_reply_is_an_error(world: World, gives: Any) -> None:
+async def test_model_that_returns_no_reply_is_an_error(world: World, gives: Any) -> None:
     agent = world.agent(model=Foreign(gives))
     with pytest.raises(sayso.ModelError, match=r"foreign returned a .*: a model must return"):
         await agent.run("go", thread="t")
@@ -114,7 +114,7 @@ async def test_truncated_call_is_not_asked(world: World) -> None:
     assert conversation(world.store)[-1]["calls"] == []
 
 
-async def test_a_forced_choice_holds_for_the_first_turn(world: World) -> None:
+async def test_forced_choice_holds_for_the_first_turn(world: World) -> None:
     for choice, later in (
         ("required", "auto"),
         ("look", "auto"),
@@ -143,7 +143,7 @@ async def test_usage_is_summed_over_run(world: World) -> None:
     assert result.usage == {"total_tokens": 15}
 
 
-async def test_a_restored_store_runs_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_restored_store_runs_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(world.store), "restored", lambda self: True)
     with pytest.raises(sayso.StoreError, match="sayso recover"):
         await world.agent(LOOK).run("go", thread="t")

@@ -25,7 +25,7 @@ def question(**changes: Any) -> Any:
     return call("ask_user_question", {**args, **changes})
 
 
-def test_the_schema_of_the_question_tool_is_strict_and_closed() -> None:
+def test_schema_of_the_question_tool_is_strict_and_closed() -> None:
     spec = sayso.ask_user.spec
     assert (spec.name, spec.strict) == ("ask_user_question", True)
     properties = spec.parameters["properties"]
@@ -37,7 +37,7 @@ def test_the_schema_of_the_question_tool_is_strict_and_closed() -> None:
     assert text.count('"additionalProperties": false') == 2
 
 
-async def test_the_model_asks_and_gets_the_answer(world: World) -> None:
+async def test_model_asks_and_gets_the_answer(world: World) -> None:
     agent = world.agent(question(), say("A link, then."), tools=[sayso.ask_user])
     result = await agent.run("Help me set up sign-in", thread="t")
     (request,) = result.interruptions
@@ -82,7 +82,7 @@ async def test_free_text_is_accepted(world: World, options: Any) -> None:
     assert told(agent) == ['{"answer":"with a key card"}']
 
 
-async def test_a_person_need_not_answer(world: World) -> None:
+async def test_person_need_not_answer(world: World) -> None:
     agent = world.agent(question(), say("Ok."), tools=[sayso.ask_user])
     (request,) = (await agent.run("go", thread="t")).interruptions
     await agent.resume("t", decisions=[request.reject("ask somebody else")])
@@ -191,7 +191,7 @@ async def test_asking_tool_restarts_from_top(world: World) -> None:
     assert kinds == {"question", "approval"}
 
 
-async def test_a_tool_learns_that_the_question_was_rejected(world: World) -> None:
+async def test_tool_learns_that_the_question_was_rejected(world: World) -> None:
     @sayso.tool
     async def order(ctx: sayso.Context) -> str:
         """Order."""
@@ -218,7 +218,7 @@ async def test_confirmation_in_tool_may_be_rejected(world: World) -> None:
     assert told(agent) == ["kept"]
 
 
-async def test_a_gated_tool_that_asks_is_approved_once(world: World) -> None:
+async def test_gated_tool_that_asks_is_approved_once(world: World) -> None:
     @sayso.tool(needs_approval=True)
     async def order(ctx: sayso.Context) -> str:
         """Order."""

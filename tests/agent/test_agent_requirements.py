@@ -35,7 +35,7 @@ async def test_predicate_selects_calls_to_ask(world: World) -> None:
     )
 
 
-async def test_a_predicate_may_be_async_and_sees_prepared_arguments(world: World) -> None:
+async def test_predicate_may_be_async_and_sees_prepared_arguments(world: World) -> None:
     seen: list[Mapping[str, Any]] = []
 
     async def bulk(args: Mapping[str, Any]) -> bool:
@@ -52,7 +52,7 @@ async def test_a_predicate_may_be_async_and_sees_prepared_arguments(world: World
     assert seen == [{"to": ["a"], "subject": "Hello"}]
 
 
-async def test_a_predicate_that_raises_asks(world: World) -> None:
+async def test_predicate_that_raises_asks(world: World) -> None:
     def broken(args: Mapping[str, Any]) -> bool:
         raise KeyError("nope")
 
@@ -179,7 +179,7 @@ def _previewed(world: World, preview: Any, **options: Any) -> Tool:
     return delete
 
 
-async def test_a_preview_is_shown_with_its_time(slow_world: World) -> None:
+async def test_preview_is_shown_with_its_time(slow_world: World) -> None:
     tool = _previewed(slow_world, lambda table, limit: {"rows": limit, "of": table})
     agent = slow_world.agent(call("delete", {"table": "logs", "limit": None}), tools=[tool])
     (request,) = (await agent.run("go", thread="t")).interruptions
@@ -190,7 +190,7 @@ async def test_a_preview_is_shown_with_its_time(slow_world: World) -> None:
     }
 
 
-async def test_a_preview_is_not_made_for_allowed_calls(world: World) -> None:
+async def test_preview_is_not_made_for_allowed_calls(world: World) -> None:
     def never(**args: Any) -> None:
         raise AssertionError
 
@@ -230,7 +230,7 @@ async def test_failed_preview_does_not_block(
     assert result.status == "done"
 
 
-async def test_a_preview_is_made_again_after_an_edit(world: World) -> None:
+async def test_preview_is_made_again_after_an_edit(world: World) -> None:
     """With a quorum of two, the second person sees the preview of the first one's edit."""
     tool = _previewed(world, lambda table, limit: f"{limit} rows of {table}", quorum=2)
     agent = world.agent(call("delete", {"table": "logs", "limit": None}), tools=[tool])

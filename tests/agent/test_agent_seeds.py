@@ -202,7 +202,7 @@ def flight_agent(world: World, *steps: Any) -> sayso.Agent:
 FLIGHT = call("book_flight", {"destination": "Paris", "day": "Friday"}, text="I found a good one.")
 
 
-async def test_the_chat_agent_flow(world: World) -> None:
+async def test_chat_agent_flow(world: World) -> None:
     """Ask, store the request, decide from the request itself, and run again."""
     agent = flight_agent(world, FLIGHT, say("Booked."))
     response = await agent.run("Please book me a flight for Friday to Paris.", thread="t")
@@ -244,7 +244,7 @@ async def test_open_request_belongs_to_its_thread(
     assert (await agent.resume("t", decisions=[request.approve()])).output == "Booked."
 
 
-async def test_the_custom_agent_flow(world: World) -> None:
+async def test_custom_agent_flow(world: World) -> None:
     """An agent with its own steps keeps its progress and continues where it was."""
 
     @sayso.tool

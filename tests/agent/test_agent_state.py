@@ -101,7 +101,7 @@ async def test_question_survives_json(lasting: World) -> None:
     assert (await agent.resume(read)).status == "done"
 
 
-async def test_a_state_can_be_exported_again_after_a_decision(lasting: World) -> None:
+async def test_state_can_be_exported_again_after_a_decision(lasting: World) -> None:
     state = await paused(lasting, TWO)
     text = state.to_json()
     with pytest.raises(sayso.KeyMissing):
@@ -152,7 +152,7 @@ async def test_another_agent_refuses_the_state(lasting: World) -> None:
         await lasting.agent(name="renamed").resume(state)
 
 
-async def test_a_store_in_memory_exports_nothing_without_a_key() -> None:
+async def test_store_in_memory_exports_nothing_without_a_key() -> None:
     state = await paused(World(MemoryStore()))
     with pytest.raises(sayso.KeyMissing, match="SAYSO_KEY"):
         state.to_json()
@@ -179,7 +179,7 @@ def test_invalid_state_text_is_not_quoted(text: str) -> None:
 
 
 @pytest.mark.parametrize("version", [0, VERSION + 1, "1", None, True])
-async def test_a_state_of_another_version_is_refused(lasting: World, version: object) -> None:
+async def test_state_of_another_version_is_refused(lasting: World, version: object) -> None:
     state = await paused(lasting)
     outer = json.loads(state.to_json())
     body = json.loads(outer["state"]) | {"version": version}
@@ -210,7 +210,7 @@ async def test_staged_edit_survives_export(lasting: World) -> None:
         state.edit(state.interruptions[0], unset=["iban"])
 
 
-async def test_a_state_holds_no_conversation_and_no_secrets(lasting: World) -> None:
+async def test_state_holds_no_conversation_and_no_secrets(lasting: World) -> None:
     agent = lasting.agent(PAY, settings={"api_key": "sk-secret"}, instructions="Be kind.")
     state = (await agent.run("a long story " * 100, thread="t", deps={"k": "sk-secret"})).state
     text = state.to_json()
@@ -259,7 +259,7 @@ async def test_one_stored_text_resumed_twice_starts_each_call_once(
     assert len(model.requests) == 1
 
 
-async def test_the_store_wins_over_an_old_state(lasting: World) -> None:
+async def test_store_wins_over_an_old_state(lasting: World) -> None:
     text = (await paused(lasting)).to_json()
     agent = lasting.agent(say("Done."))
     (request,) = (await lasting.inbox.pending()).items

@@ -85,7 +85,7 @@ async def test_cancelling_expiry_reaches_inner_agents(
 
 
 @pytest.mark.parametrize("how", ["expired", "enough"])
-async def test_an_outer_run_is_due_when_its_inner_run_was_cancelled(
+async def test_outer_run_is_due_when_its_inner_run_was_cancelled(
     slow_world: World, clock: FakeClock, how: str
 ) -> None:
     world = slow_world
@@ -154,7 +154,7 @@ async def test_relaxed_policy_leaves_request_pending(world: World) -> None:
     assert world.ran == []
 
 
-async def test_a_policy_may_deny_without_asking(world: World) -> None:
+async def test_policy_may_deny_without_asking(world: World) -> None:
     policy = sayso.Policy([sayso.Rule(tool="pay", verdict="deny", description="No money here.")])
     agent = world.agent(PAY, say("Then not."), policy=policy)
     result = await agent.run("pay ana", thread="t")
@@ -165,7 +165,7 @@ async def test_a_policy_may_deny_without_asking(world: World) -> None:
     assert (await world.inbox.pending()).items == ()
 
 
-async def test_a_denial_is_repeated_for_later_calls(world: World) -> None:
+async def test_denial_is_repeated_for_later_calls(world: World) -> None:
     policy = sayso.Policy([sayso.Rule(tool="pay", verdict="deny", description="No money here.")])
     agent = world.agent(PAY, PAY, say("Then not."), policy=policy)
     await agent.run("pay ana", thread="t")
@@ -173,7 +173,7 @@ async def test_a_denial_is_repeated_for_later_calls(world: World) -> None:
     assert all("No money here." in error_in(content) for content in told(agent))
 
 
-async def test_a_call_cancelled_during_the_last_check_does_not_run(world: World) -> None:
+async def test_call_cancelled_during_the_last_check_does_not_run(world: World) -> None:
     """The policy judges the edited call again; meanwhile it is cancelled."""
     judged: list[object] = []
 
@@ -209,7 +209,7 @@ async def test_failing_channel_is_notified_once(world: World) -> None:
     assert seen == [request.id for request in result.interruptions]
 
 
-async def test_a_grant_covers_its_scope_and_nothing_else(world: World) -> None:
+async def test_grant_covers_its_scope_and_nothing_else(world: World) -> None:
     small = {"properties": {"amount": {"maximum": 5}}}
     agent = world.agent(PAY, say("Done."))
     result = await agent.run("go", thread="t")
@@ -224,7 +224,7 @@ async def test_a_grant_covers_its_scope_and_nothing_else(world: World) -> None:
     assert (result.status, world.effects("pay")) == ("paused", [(3, "ana"), (5, "ana")])
 
 
-async def test_a_decision_about_one_call_beats_a_grant(world: World) -> None:
+async def test_decision_about_one_call_beats_a_grant(world: World) -> None:
     agent = world.agent(TWO, PAY, say("Done."))
     first, second = (await agent.run("go", thread="t")).interruptions
     await world.inbox.decide(first.id, first.approve(), by="bea", grant={"scope": "any"})

@@ -16,7 +16,7 @@ from sayso.testing.scripted_model import call, calls, say
 # -- what the model sees
 
 
-def test_the_schema_comes_from_signature_types_and_docstring() -> None:
+def test_schema_comes_from_signature_types_and_docstring() -> None:
     @sayso.tool
     def book(city: str, class_: Literal["eco", "first"] = "eco", bags: int | None = None) -> str:
         """Book a flight.
@@ -93,7 +93,7 @@ def test_calling_a_tool_calls_its_function(world: World) -> None:
     assert world.pay(1, to="bo") == "paid 1 to bo"
 
 
-def test_a_plain_function_is_a_tool_without_approval(world: World) -> None:
+def test_plain_function_is_a_tool_without_approval(world: World) -> None:
     def add(a: int, b: int) -> int:
         """Add."""
         return a + b
@@ -129,7 +129,7 @@ async def test_unreadable_calls_are_errors_for_the_model_only(
     assert (await world.inbox.pending()).items == ()
 
 
-async def test_an_unknown_tool_is_answered_to_the_model(world: World) -> None:
+async def test_unknown_tool_is_answered_to_the_model(world: World) -> None:
     agent = world.agent(calls(call("rm"), call("look", {"what": "x"})), say("Sorry."))
     result = await agent.run("go", thread="t")
     first, second = told(agent)
@@ -183,7 +183,7 @@ async def test_approval_does_not_cover_other_tool(
     assert (result.interruptions[0].tool, world.ran) == ("wipe", [("pay", (1, "ana"))])
 
 
-async def test_a_call_without_an_id_gets_one(world: World) -> None:
+async def test_call_without_an_id_gets_one(world: World) -> None:
     from sayso.agent.models import ModelCall, ModelReply, ModelRequest
 
     class Nameless:
@@ -265,7 +265,7 @@ async def test_no_policy_makes_a_tool_without_a_body_run(world: World, verdict: 
 # -- the context
 
 
-async def test_the_context_describes_the_call(world: World) -> None:
+async def test_context_describes_the_call(world: World) -> None:
     seen: list[sayso.Context] = []
 
     @sayso.tool(needs_approval=True)

@@ -104,7 +104,7 @@ async def test_typed_answers_and_questions_over_the_wire(
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_truncated_call_is_not_shown(
+async def test_truncated_call_is_not_shown(
     world: World, server: FakeOpenAI, model: Any, streams: bool
 ) -> None:
     server.add(call("pay", {"amount": 3, "to": "ana"}, finish="length"), say("Sorry."))
@@ -155,7 +155,7 @@ def asks_to_buy(id: str = "mcpr_1", server: str = "shop") -> ModelReply:
 
 
 @pytest.mark.parametrize("yes", [True, False])
-async def test_a_hosted_call_is_a_request(
+async def test_hosted_call_is_a_request(
     world: World, server: FakeOpenAI, responses: OpenAIResponses, yes: bool
 ) -> None:
     server.add(asks_to_buy(), say("Done."))
@@ -198,7 +198,7 @@ async def test_hosted_and_own_calls_in_one_reply(
 
 
 @pytest.mark.parametrize("verdict", ["allow", "deny"])
-async def test_a_policy_answers_hosted_calls(
+async def test_policy_answers_hosted_calls(
     world: World, server: FakeOpenAI, responses: OpenAIResponses, verdict: Any
 ) -> None:
     server.add(asks_to_buy(), say("Done."))

@@ -149,12 +149,12 @@ def test_invalid_option_is_named(world: World, options: dict[str, Any], wrong: s
 
 
 @pytest.mark.parametrize("listeners", [5, ["log"], [asyncio.sleep]])
-def test_a_listener_is_a_plain_function(world: World, listeners: Any) -> None:
+def test_listener_is_a_plain_function(world: World, listeners: Any) -> None:
     with pytest.raises(TypeError, match="listener"):
         Agent("a", model=ScriptedModel([]), listeners=listeners)
 
 
-def test_an_agent_is_resumable(world: World) -> None:
+def test_agent_is_resumable(world: World) -> None:
     assert isinstance(world.agent(), Resumable)
 
 
@@ -235,14 +235,14 @@ async def test_closed_stream_does_not_stop_run(world: World) -> None:
     assert (result.output, world.ran) == ("Done.", [("slow", None)])
 
 
-async def test_a_stream_raises_what_the_run_raises(world: World) -> None:
+async def test_stream_raises_what_the_run_raises(world: World) -> None:
     agent = world.agent(ModelError("no key"))
     with pytest.raises(ModelError, match="no key"):
         await drained(agent.stream("go", thread="t"))
     assert world.happened()[-1] == "Errored"
 
 
-async def test_a_stream_without_a_reply_is_an_error(world: World) -> None:
+async def test_stream_without_a_reply_is_an_error(world: World) -> None:
     class Mute(ScriptedModel):
         async def stream(self, request: Any) -> Any:
             return
@@ -353,7 +353,7 @@ async def test_nothing_is_stored_when_the_first_model_call_fails(world: World) -
 # -- calling off
 
 
-async def test_a_paused_run_is_cancelled(world: World) -> None:
+async def test_paused_run_is_cancelled(world: World) -> None:
     agent = world.agent(PAY, say("Never."))
     result = await agent.run("pay ana", thread="t")
     await agent.cancel(result.state, by="ana", reason="changed my mind")
@@ -364,7 +364,7 @@ async def test_a_paused_run_is_cancelled(world: World) -> None:
     assert (world.ran, len(asked(agent))) == ([], 1)
 
 
-async def test_a_running_call_finishes_when_its_run_is_cancelled(world: World) -> None:
+async def test_running_call_finishes_when_its_run_is_cancelled(world: World) -> None:
     begun, end = asyncio.Event(), asyncio.Event()
 
     @sayso.tool
@@ -389,7 +389,7 @@ async def test_a_running_call_finishes_when_its_run_is_cancelled(world: World) -
     assert str(done.status) == "done"
 
 
-async def test_a_run_is_cancelled_while_its_model_thinks(world: World) -> None:
+async def test_run_is_cancelled_while_its_model_thinks(world: World) -> None:
     asking = asyncio.Event()
     end = asyncio.Event()
 

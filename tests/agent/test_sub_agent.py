@@ -31,7 +31,7 @@ def pair(world: World, *inner_steps: Any, **options: Any) -> tuple[Agent, Agent]
     return outer, inner
 
 
-async def test_an_agent_is_a_tool(world: World) -> None:
+async def test_agent_is_a_tool(world: World) -> None:
     outer, inner = pair(world, say("Nothing to pay."), instructions="You pay.")
     result = await outer.run("go", thread="t")
     assert (result.output, told(outer)) == ("All done.", ["Nothing to pay."])
@@ -46,7 +46,7 @@ def _runs(world: World) -> list[Any]:
     return [run for run in runs if run is not None]
 
 
-async def test_a_sub_agent_uses_the_store_of_the_outer_agent(world: World) -> None:
+async def test_sub_agent_uses_the_store_of_the_outer_agent(world: World) -> None:
     other = World(MemoryStore())
     by_turn = ScriptedModel([PAY, say("Paid.")], by_turn=True)
     inner = Agent("payer", model=by_turn, tools=[world.pay])
@@ -182,7 +182,7 @@ async def test_parallel_calls_of_agent_stay_separate(world: World) -> None:
     assert (result.status, world.effects("pay")) == ("done", [(2, "ana")])
 
 
-async def test_a_sibling_runs_while_an_inner_agent_waits(world: World) -> None:
+async def test_sibling_runs_while_an_inner_agent_waits(world: World) -> None:
     inner = Agent("payer", model=ScriptedModel([PAY, say("Paid.")]), tools=[world.pay])
     both = calls(ask("payer"), call("pay", {"amount": 7, "to": None}))
     outer = world.agent(both, say("All done."), tools=[inner, world.pay])
@@ -234,7 +234,7 @@ async def test_foreign_agent_cannot_resume_run(world: World) -> None:
         await world.agent(name="stranger").resume(result.interruptions[0].run)
 
 
-async def test_an_inner_failure_is_a_tool_error(world: World) -> None:
+async def test_inner_failure_is_a_tool_error(world: World) -> None:
     outer, _ = pair(world, PAY, max_turns=1)
     result = await outer.run("go", thread="t")
     result = await outer.resume("t", decisions=[result.interruptions[0].approve()])
@@ -284,7 +284,7 @@ async def test_cancelled_call_cancels_its_inner_run(world: World) -> None:
     assert ((await outer.resume("t")).status, world.ran) == ("done", [])
 
 
-async def test_a_cancelled_outer_run_cancels_the_inner_one(world: World) -> None:
+async def test_cancelled_outer_run_cancels_the_inner_one(world: World) -> None:
     outer, _ = pair(world, PAY, say("Paid."))
     result = await outer.run("go", thread="t")
     (request,) = result.interruptions
@@ -331,7 +331,7 @@ async def test_outer_stream_and_channels_show_inner_requests(world: World) -> No
     assert [request.tool for request in person.seen] == ["pay"]
 
 
-async def test_a_tool_asks_inside_an_inner_agent(world: World) -> None:
+async def test_tool_asks_inside_an_inner_agent(world: World) -> None:
     @sayso.tool
     async def order(ctx: sayso.Context) -> str:
         """Order."""
@@ -346,7 +346,7 @@ async def test_a_tool_asks_inside_an_inner_agent(world: World) -> None:
     assert (result.status, told(inner)) == ("done", ["large"])
 
 
-async def test_a_nested_state_survives_its_text(tmp_path: Path) -> None:
+async def test_nested_state_survives_its_text(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "a.db")
     world = World(store)
     outer, _ = pair(world, PAY, say("Paid."))

@@ -24,7 +24,7 @@ from sayso.types import Reviewer
 HELLO = {"id": "u", "role": "user", "parts": [{"type": "text", "text": "hello"}]}
 
 
-async def test_a_chat_belongs_to_whoever_posted_first(browser: Browser, store: Store) -> None:
+async def test_chat_belongs_to_first_poster(browser: Browser, store: Store) -> None:
     await browser.say("weather in Oslo")
     assert store.threads()[0].owner == "ana"
     for other in ("ben", Reviewer("ben", role="chat")):
@@ -37,7 +37,7 @@ async def test_a_chat_belongs_to_whoever_posted_first(browser: Browser, store: S
     assert len(await ai_sdk.messages(browser.agent, "c1", by="ana")) == 2
 
 
-async def test_a_stream_may_be_read_without_awaiting_it_first(store: Store) -> None:
+async def test_stream_may_be_read_without_awaiting_it_first(store: Store) -> None:
     agent = sayso.Agent("a", model=ScriptedModel([say("Hi.")]), store=store)
     body = {"id": "c1", "messages": [HELLO]}
     text = "".join([frame async for frame in ai_sdk.stream(body, agent, by="ana")])
@@ -47,7 +47,7 @@ async def test_a_stream_may_be_read_without_awaiting_it_first(store: Store) -> N
         await anext(aiter(ai_sdk.stream(body, agent, by="ben")))
 
 
-async def test_of_two_who_post_first_one_is_the_owner(tmp_path: Path) -> None:
+async def test_parallel_first_posts_have_one_owner(tmp_path: Path) -> None:
     stores = [SqliteStore(tmp_path / "a.db") for _ in range(4)]
     try:
         agents = [sayso.Agent("a", model=ScriptedModel([say("Hi.")]), store=s) for s in stores]
@@ -69,7 +69,7 @@ def test_second_opening_cannot_take_chat(store: Store) -> None:
     assert [(t.id, t.owner) for t in store.threads() if t.owner] == [("c1", "ana")]
 
 
-async def test_reviewers_see_what_they_may_decide(store: Store) -> None:
+async def test_reviewers_see_chats_they_may_decide(store: Store) -> None:
     @sayso.tool(needs_approval=True, reviewers=["ben", "group:ops"])
     def push(target: str) -> str:
         return "pushed"
@@ -88,7 +88,7 @@ async def test_reviewers_see_what_they_may_decide(store: Store) -> None:
             await ai_sdk.messages(agent, "c1", by=blind)
 
 
-async def test_a_thread_that_code_began_is_nobodys_chat(agent: sayso.Agent) -> None:
+async def test_thread_started_by_code_is_no_chat(agent: sayso.Agent) -> None:
     await agent.run("weather in Oslo", thread="code")
     with pytest.raises(sayso.NotFound):
         await ai_sdk.messages(agent, "code", by="ana")
@@ -96,7 +96,7 @@ async def test_a_thread_that_code_began_is_nobodys_chat(agent: sayso.Agent) -> N
     assert len(await ai_sdk.messages(agent, "anas", by="ana")) == 2
 
 
-async def test_an_agent_cannot_chat(agent: sayso.Agent) -> None:
+async def test_agent_cannot_chat(agent: sayso.Agent) -> None:
     robot = Reviewer("robot", role="agent")
     with pytest.raises(sayso.NotAllowed):
         await ai_sdk.stream({"id": "c1", "messages": [HELLO]}, agent, by=robot)
@@ -104,7 +104,7 @@ async def test_an_agent_cannot_chat(agent: sayso.Agent) -> None:
         await ai_sdk.follow(agent, "c1", by=robot)
 
 
-async def test_the_record_of_a_chat_verifies(browser: Browser, store: Store) -> None:
+async def test_record_of_a_chat_verifies(browser: Browser, store: Store) -> None:
     await browser.say("weather in Oslo")
     await browser.decide()
     report = audit.verify(store)
@@ -169,25 +169,25 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("bad", MALFORMED, ids=lambda bad: repr(bad)[:60])
-async def test_what_cannot_be_read_is_refused_at_once(agent: sayso.Agent, bad: object) -> None:
+async def test_malformed_body_is_refused(agent: sayso.Agent, bad: object) -> None:
     with pytest.raises(sayso.InvalidCall) as refused:
         await ai_sdk.stream(bad, agent, by="ana")
     assert "\n" not in str(refused.value)
     assert agent.store.threads() == []
 
 
-async def test_a_post_that_is_too_large(agent: sayso.Agent) -> None:
+async def test_oversized_post_is_refused(agent: sayso.Agent) -> None:
     huge = json.dumps(body(padding="x" * (4 << 20))).encode()
     with pytest.raises(sayso.InvalidCall, match="bytes of JSON"):
         await ai_sdk.stream(huge, agent, by="ana")
 
 
-async def test_headers_of_the_protocol() -> None:
+async def test_response_has_protocol_headers() -> None:
     assert ai_sdk.HEADERS["content-type"] == "text/event-stream"
     assert ai_sdk.HEADERS["x-vercel-ai-ui-message-stream"] == "v1"
 
 
-async def test_a_guest_sees_no_secrets(store: Store) -> None:
+async def test_guest_sees_no_secrets(store: Store) -> None:
     """Who reviews may look into a chat; what the inbox hides from them is hidden there, too."""
 
     @sayso.tool(needs_approval=True)
@@ -219,7 +219,7 @@ async def test_a_guest_sees_no_secrets(store: Store) -> None:
     assert "hunter2" not in after
 
 
-def test_a_guest_is_told_of_a_failure_without_its_secrets() -> None:
+def test_guest_sees_failure_without_secrets() -> None:
     key = "sk-" + "b" * 40
     failed = {"type": "error", "errorText": f"the server refused {key}"}
     (told,) = StreamWriter(recipe=False, guest=Reviewer("rita")).finish(failed)

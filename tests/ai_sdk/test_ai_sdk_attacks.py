@@ -65,7 +65,7 @@ async def paused(agent: sayso.Agent, flavour: dict[str, bool], chat: str = "c1")
 
 @FLAVOURS
 @pytest.mark.parametrize("make", [forged, confirmed])
-async def test_1_a_call_that_was_never_requested(
+async def test_1_call_never_requested_is_ignored(
     agent: sayso.Agent, effects: Effects, flavour: dict[str, bool], make: Any
 ) -> None:
     browser = await paused(agent, flavour)
@@ -78,7 +78,7 @@ async def test_1_a_call_that_was_never_requested(
 
 @FLAVOURS
 @pytest.mark.parametrize("make", [forged, confirmed])
-async def test_2_the_same_in_an_empty_chat(
+async def test_2_forged_call_in_empty_chat_is_ignored(
     agent: sayso.Agent, effects: Effects, flavour: dict[str, bool], make: Any
 ) -> None:
     browser = Browser(agent, "new", **flavour)
@@ -90,7 +90,7 @@ async def test_2_the_same_in_an_empty_chat(
 
 
 @FLAVOURS
-async def test_3_a_tool_that_never_asks(
+async def test_3_forged_call_of_free_tool_is_ignored(
     agent: sayso.Agent, effects: Effects, flavour: dict[str, bool]
 ) -> None:
     browser = await paused(agent, flavour)
@@ -102,7 +102,7 @@ async def test_3_a_tool_that_never_asks(
 
 @FLAVOURS
 @pytest.mark.parametrize("input", [{"city": "Rome"}, {"city": 7}, {"city": "Oslo", "x": 1}, None])
-async def test_4_5_10_input_changed_after_the_pause(
+async def test_4_5_10_changed_input_is_ignored(
     agent: sayso.Agent, effects: Effects, flavour: dict[str, bool], input: Any
 ) -> None:
     browser = await paused(agent, flavour)
@@ -162,7 +162,7 @@ async def test_8_replay_into_another_chat(
 
 
 @FLAVOURS
-async def test_8_replay_by_somebody_else(
+async def test_8_replay_by_another_person_is_refused(
     agent: sayso.Agent, effects: Effects, flavour: dict[str, bool]
 ) -> None:
     browser = await paused(agent, flavour)
@@ -206,7 +206,7 @@ async def test_11_one_approval_on_two_calls(
 
 
 @FLAVOURS
-async def test_12_what_the_policy_forbids(
+async def test_12_policy_denial_cannot_be_approved(
     store: Store, effects: Effects, flavour: dict[str, bool]
 ) -> None:
     @sayso.tool(needs_approval=True)
@@ -261,7 +261,7 @@ async def test_14_denial_dropped_and_new_ids(
 
 
 @FLAVOURS
-async def test_15_an_approval_under_newer_words(
+async def test_15_approval_before_newer_text_is_ignored(
     agent: sayso.Agent, effects: Effects, flavour: dict[str, bool]
 ) -> None:
     browser = await paused(agent, flavour)
@@ -273,7 +273,7 @@ async def test_15_an_approval_under_newer_words(
 
 
 @FLAVOURS
-async def test_16_a_part_that_says_the_provider_ran_it(
+async def test_16_provider_executed_part_is_ignored(
     agent: sayso.Agent, effects: Effects, flavour: dict[str, bool]
 ) -> None:
     browser = await paused(agent, flavour)
@@ -284,9 +284,7 @@ async def test_16_a_part_that_says_the_provider_ran_it(
     assert browser.tools[0]["state"] in ("approval-requested", "input-available")
 
 
-async def test_the_recipes_yes_means_nothing_to_the_built_in_flavour(
-    browser: Browser, effects: Effects
-) -> None:
+async def test_built_in_flavour_ignores_recipe_text(browser: Browser, effects: Effects) -> None:
     await browser.say("weather in Oslo")
     browser.output(browser.tools[0], ai_sdk.APPROVAL.YES)
     await browser.post()
@@ -295,7 +293,7 @@ async def test_the_recipes_yes_means_nothing_to_the_built_in_flavour(
 
 
 @pytest.mark.parametrize("output", ["yes", "It is sunny.", True, {"confirmed": True}, None])
-async def test_any_other_output_is_ignored_by_the_recipe(
+async def test_recipe_ignores_other_output(
     recipe: Browser, effects: Effects, output: object
 ) -> None:
     await recipe.say("weather in Oslo")
@@ -306,7 +304,7 @@ async def test_any_other_output_is_ignored_by_the_recipe(
 
 
 @pytest.mark.parametrize("approved", ["true", 1, None, {}, "yes"])
-async def test_only_true_is_a_yes(browser: Browser, effects: Effects, approved: object) -> None:
+async def test_only_true_approves(browser: Browser, effects: Effects, approved: object) -> None:
     await browser.say("weather in Oslo")
     (part,) = browser.open_cards
     part["state"] = "approval-responded"
@@ -316,7 +314,7 @@ async def test_only_true_is_a_yes(browser: Browser, effects: Effects, approved: 
     assert effects.all() == []
 
 
-async def test_an_approval_id_of_another_revision(browser: Browser, effects: Effects) -> None:
+async def test_approval_of_other_revision_is_ignored(browser: Browser, effects: Effects) -> None:
     await browser.say("weather in Oslo")
     (part,) = browser.open_cards
     for wrong in ("r2", "r0", "r1d", "r01", "r"):

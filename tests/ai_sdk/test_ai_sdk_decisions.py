@@ -21,7 +21,7 @@ def ran(effects: Effects) -> list[tuple[str, object]]:
 WEATHER = [("getWeatherInformation", {"city": "Oslo"})]
 
 
-async def test_a_free_call_needs_nobody(browser: Browser, effects: Effects) -> None:
+async def test_free_call_needs_no_decision(browser: Browser, effects: Effects) -> None:
     await browser.say("What is the time in Oslo?")
     (part,) = browser.tools
     assert (part["state"], part["output"]) == ("output-available", "It is 10am in Oslo.")
@@ -30,7 +30,7 @@ async def test_a_free_call_needs_nobody(browser: Browser, effects: Effects) -> N
     assert ran(effects) == [("getLocalTime", {"location": "Oslo"})]
 
 
-async def test_a_gated_call_pauses_with_a_card(browser: Browser, effects: Effects) -> None:
+async def test_gated_call_pauses_with_a_card(browser: Browser, effects: Effects) -> None:
     await browser.say("weather in Oslo")
     (part,) = browser.open_cards
     assert part["type"] == "tool-getWeatherInformation"
@@ -48,7 +48,7 @@ async def test_a_gated_call_pauses_with_a_card(browser: Browser, effects: Effect
     assert ran(effects) == []
 
 
-async def test_approve(browser: Browser, effects: Effects) -> None:
+async def test_approved_call_runs(browser: Browser, effects: Effects) -> None:
     await browser.say("weather in Oslo")
     asked = browser.last["id"]
     await browser.decide()
@@ -120,7 +120,7 @@ async def test_edit_with_the_stock_client(browser: Browser, effects: Effects) ->
     assert ran(effects) == [("getWeatherInformation", {"city": "Rome"})]
 
 
-async def test_an_edit_keeps_what_it_does_not_name(browser: Browser, effects: Effects) -> None:
+async def test_edit_keeps_unnamed_arguments(browser: Browser, effects: Effects) -> None:
     await browser.say("book a flight to Paris")
     card = browser.open_cards[0]["approval"]["id"]
     await browser.decide(edits={card: {"destination": "Rome"}})
@@ -139,7 +139,7 @@ async def test_unset_of_required_argument_reopens_card(browser: Browser, effects
 
 
 @pytest.mark.parametrize("edits", [{"city": 7}, {"town": "Rome"}, "Rome", ["Rome"], None])
-async def test_an_edit_that_does_not_fit_reopens_the_card(
+async def test_invalid_edit_reopens_the_card(
     browser: Browser, effects: Effects, edits: object
 ) -> None:
     await browser.say("weather in Oslo")
@@ -154,7 +154,7 @@ async def test_an_edit_that_does_not_fit_reopens_the_card(
     assert ran(effects) == WEATHER
 
 
-async def test_an_edit_where_none_is_allowed(browser: Browser, effects: Effects) -> None:
+async def test_disallowed_edit_is_refused(browser: Browser, effects: Effects) -> None:
     await browser.say("delete old records")
     card = browser.open_cards[0]["approval"]["id"]
     await browser.decide(edits={card: {"query": "DROP TABLE records"}})
@@ -162,7 +162,7 @@ async def test_an_edit_where_none_is_allowed(browser: Browser, effects: Effects)
     assert ran(effects) == []
 
 
-async def test_an_edit_that_the_policy_forbids(store: Store, effects: Effects) -> None:
+async def test_edit_against_policy_is_refused(store: Store, effects: Effects) -> None:
     @sayso.tool(needs_approval=True)
     def pay(euros: int) -> str:
         effects.record("pay", {"euros": euros})
@@ -179,7 +179,7 @@ async def test_an_edit_that_the_policy_forbids(store: Store, effects: Effects) -
     assert ran(effects) == [("pay", {"euros": 70})]
 
 
-async def test_a_result_in_place_of_the_run(browser: Browser, effects: Effects) -> None:
+async def test_result_replaces_the_run(browser: Browser, effects: Effects) -> None:
     await browser.say("weather in Oslo")
     card = browser.open_cards[0]["approval"]["id"]
     await browser.decide(answers={card: "It hails."})
@@ -187,7 +187,7 @@ async def test_a_result_in_place_of_the_run(browser: Browser, effects: Effects) 
     assert ran(effects) == []
 
 
-async def test_two_calls_one_after_the_other(browser: Browser, effects: Effects) -> None:
+async def test_two_calls_are_decided_in_turn(browser: Browser, effects: Effects) -> None:
     await browser.say("do two things in Oslo")
     first, second = browser.open_cards
     browser.respond(first, True)
@@ -205,7 +205,7 @@ async def test_two_calls_one_after_the_other(browser: Browser, effects: Effects)
     assert ran(effects) == WEATHER
 
 
-async def test_two_calls_at_once(browser: Browser, effects: Effects) -> None:
+async def test_two_calls_are_decided_together(browser: Browser, effects: Effects) -> None:
     await browser.say("do two things in Oslo")
     for part in browser.open_cards:
         browser.respond(part, True)
@@ -215,7 +215,7 @@ async def test_two_calls_at_once(browser: Browser, effects: Effects) -> None:
 
 
 @pytest.mark.parametrize("answer", ["oauth", {"answer": "oauth"}])
-async def test_a_question_is_answered_by_the_page(browser: Browser, answer: object) -> None:
+async def test_question_is_answered_by_the_page(browser: Browser, answer: object) -> None:
     await browser.say("ask me a question")
     (part,) = browser.tools
     assert part["type"] == "tool-ask_user_question"
@@ -226,13 +226,13 @@ async def test_a_question_is_answered_by_the_page(browser: Browser, answer: obje
     assert browser.text == "Final answer: you chose 'oauth'."
 
 
-async def test_a_question_in_the_persons_own_words(browser: Browser) -> None:
+async def test_question_takes_free_text(browser: Browser) -> None:
     await browser.say("ask me a question")
     await browser.answer("with a key")
     assert browser.text == "Final answer: you chose 'with a key'."
 
 
-async def test_an_answer_that_does_not_fit_waits_on(browser: Browser) -> None:
+async def test_invalid_answer_keeps_the_question(browser: Browser) -> None:
     await browser.say("ask me a question")
     await browser.answer(7)
     (part,) = browser.tools
@@ -243,7 +243,7 @@ async def test_an_answer_that_does_not_fit_waits_on(browser: Browser) -> None:
     assert browser.text == "Final answer: you chose 'oauth'."
 
 
-async def test_a_question_that_nobody_will_answer(browser: Browser) -> None:
+async def test_question_may_be_declined(browser: Browser) -> None:
     await browser.say("ask me a question")
     browser.tools[0].update(state="output-error", errorText="none of your business")
     await browser.post()
@@ -251,7 +251,7 @@ async def test_a_question_that_nobody_will_answer(browser: Browser) -> None:
     assert "none of your business" in browser.text
 
 
-async def test_several_answers(store: Store) -> None:
+async def test_several_options_may_be_chosen(store: Store) -> None:
     options = [{"label": name, "value": name, "description": None} for name in ("a", "b", "c")]
     asked = {"question": "Which?", "options": options, "allow_multiple": True}
     model = ScriptedModel([call("ask_user_question", asked), say("Good.")])
@@ -263,7 +263,7 @@ async def test_several_answers(store: Store) -> None:
     assert browser.text == "Good."
 
 
-async def test_a_tool_without_a_body_is_the_front_ends(store: Store) -> None:
+async def test_tool_without_body_is_answered_by_page(store: Store) -> None:
     @sayso.tool
     def read_meter(room: str) -> int:
         """Read the meter on the wall."""
@@ -280,7 +280,7 @@ async def test_a_tool_without_a_body_is_the_front_ends(store: Store) -> None:
     assert browser.text == "Good."
 
 
-async def test_a_call_that_fails_says_why(store: Store) -> None:
+async def test_failed_call_shows_its_error(store: Store) -> None:
     @sayso.tool(needs_approval=True)
     def explode() -> None:
         raise RuntimeError("boom")
@@ -294,7 +294,7 @@ async def test_a_call_that_fails_says_why(store: Store) -> None:
     assert browser.text == "Sorry."
 
 
-async def test_calls_that_cannot_be_read_are_shown_as_errors(store: Store) -> None:
+async def test_unreadable_calls_are_shown_as_errors(store: Store) -> None:
     turn = calls(call("nobody_knows", {"a": 1}), call("tell", {"wrong": 1}))
 
     @sayso.tool
@@ -309,7 +309,7 @@ async def test_calls_that_cannot_be_read_are_shown_as_errors(store: Store) -> No
     assert browser.text == "Well."
 
 
-async def test_a_quorum_counts_and_reopens_the_card(store: Store, effects: Effects) -> None:
+async def test_quorum_counts_and_reopens_the_card(store: Store, effects: Effects) -> None:
     @sayso.tool(needs_approval=True, quorum=2)
     def fire(target: str) -> str:
         effects.record("fire", {"target": target})
@@ -332,7 +332,7 @@ async def test_a_quorum_counts_and_reopens_the_card(store: Store, effects: Effec
     assert len(ran(effects)) == 1
 
 
-async def test_who_may_not_decide_is_told_so(store: Store, effects: Effects) -> None:
+async def test_non_reviewer_gets_the_reason(store: Store, effects: Effects) -> None:
     @sayso.tool(needs_approval=True, reviewers=["ben"])
     def fire(target: str) -> str:
         effects.record("fire", {"target": target})
@@ -348,7 +348,7 @@ async def test_who_may_not_decide_is_told_so(store: Store, effects: Effects) -> 
     assert ran(effects) == []
 
 
-async def test_who_asked_may_be_the_wrong_one_to_decide(store: Store, effects: Effects) -> None:
+async def test_requester_cannot_decide_risky_call(store: Store, effects: Effects) -> None:
     @sayso.tool(needs_approval=True, requester_decides=False)
     def fire(target: str) -> str:
         effects.record("fire", {"target": target})
@@ -362,7 +362,7 @@ async def test_who_asked_may_be_the_wrong_one_to_decide(store: Store, effects: E
     assert ran(effects) == []
 
 
-def test_the_helpers_of_the_recipe(agent: sayso.Agent) -> None:
+def test_recipe_helpers_list_confirmed_tools(agent: sayso.Agent) -> None:
     assert (ai_sdk.APPROVAL.YES, ai_sdk.APPROVAL.NO) == ("Yes, confirmed.", "No, denied.")
     needs = ai_sdk.tools_requiring_confirmation(agent)
     assert "getWeatherInformation" in needs
@@ -370,7 +370,7 @@ def test_the_helpers_of_the_recipe(agent: sayso.Agent) -> None:
     assert "ask_user_question" not in needs
 
 
-def test_a_policy_can_make_a_tool_ask(store: Store) -> None:
+def test_policy_can_make_a_tool_ask(store: Store) -> None:
     @sayso.tool
     def quiet() -> str:
         return "so"

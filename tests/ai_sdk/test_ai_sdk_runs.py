@@ -43,7 +43,7 @@ def fire(target: str) -> str:
     return f"fired {target}"
 
 
-async def test_a_model_that_is_away_is_an_error_and_comes_back(store: Store) -> None:
+async def test_failed_model_is_asked_again(store: Store) -> None:
     model = Breaking([say("Hello.")], 0, ModelError("the model is away: try again later"))
     browser = Browser(sayso.Agent("a", model=model, store=store))
     await browser.say("hello")
@@ -53,7 +53,7 @@ async def test_a_model_that_is_away_is_an_error_and_comes_back(store: Store) -> 
     assert browser.text == "Hello."
 
 
-async def test_a_run_that_broke_after_its_call_goes_on_from_there(store: Store) -> None:
+async def test_broken_run_continues_after_its_call(store: Store) -> None:
     script = [call("fire", {"target": "x"}), say("Done.")]
     model = Breaking(script, 1, RuntimeError("a secret of the machine"))
     browser = Browser(sayso.Agent("a", model=model, tools=[fire], store=store))
@@ -75,7 +75,7 @@ async def hearing(model: Breaking, frames: AsyncIterator[str]) -> AsyncIterator[
         yield text
 
 
-async def test_half_a_reply_is_followed_by_a_whole_one(store: Store) -> None:
+async def test_broken_reply_is_followed_by_complete_one(store: Store) -> None:
     script = [call("fire", {"target": "x"}), say("A whole reply.")]
     model = Breaking(script, 1, ModelError("the line broke: try again"), says="Half a ")
     browser = Browser(sayso.Agent("a", model=model, tools=[fire], store=store))
@@ -89,7 +89,7 @@ async def test_half_a_reply_is_followed_by_a_whole_one(store: Store) -> None:
     assert browser.text == "A whole reply."
 
 
-async def test_words_posted_again_go_on_with_what_broke(store: Store) -> None:
+async def test_reposted_text_continues_broken_run(store: Store) -> None:
     @sayso.tool
     def tell(text: str) -> str:
         return text
@@ -108,7 +108,7 @@ async def test_words_posted_again_go_on_with_what_broke(store: Store) -> None:
     assert len(model.requests) == 2
 
 
-async def test_a_run_that_fails_says_why(store: Store) -> None:
+async def test_failed_run_shows_its_error(store: Store) -> None:
     model = ScriptedModel([call("tell", {"text": "a"}), call("tell", {"text": "b"})])
 
     @sayso.tool
@@ -123,7 +123,7 @@ async def test_a_run_that_fails_says_why(store: Store) -> None:
     assert len(browser.chunks) > 3
 
 
-async def test_a_model_that_refuses_is_shown_in_its_own_words(store: Store) -> None:
+async def test_refusal_of_model_is_shown(store: Store) -> None:
     no = ModelReply(refusal="I will not do that.", finish="refusal")
     browser = Browser(sayso.Agent("a", model=ScriptedModel([no]), store=store))
     await browser.say("go")
@@ -133,7 +133,7 @@ async def test_a_model_that_refuses_is_shown_in_its_own_words(store: Store) -> N
     assert browser.text == "I will not do that."
 
 
-async def test_a_cancelled_run_converges(browser: Browser) -> None:
+async def test_cancelled_run_converges(browser: Browser) -> None:
     await browser.say("weather in Oslo")
     await browser.agent.cancel("c1", by="ben")
     await browser.decide()
@@ -148,7 +148,7 @@ def clock() -> FakeClock:
 
 
 @pytest.mark.parametrize("looks", ["clicks", "reloads"])
-async def test_a_card_that_expired(clock: FakeClock, looks: str) -> None:
+async def test_expired_card_is_denied(clock: FakeClock, looks: str) -> None:
     @sayso.tool(needs_approval=True, expires_in=60)
     def soon(target: str) -> str:
         raise AssertionError("it expired")
@@ -171,7 +171,7 @@ class Died(BaseException):
     """What ends a call without an end: nobody knows how far it came."""
 
 
-async def test_a_call_in_doubt_asks_another_question(store: Store) -> None:
+async def test_call_in_doubt_asks_another_question(store: Store) -> None:
     ran: list[int] = []
 
     @sayso.tool(needs_approval=True)
@@ -224,7 +224,7 @@ async def test_running_attempt_cannot_be_approved_again(store: Store) -> None:
     assert "still runs" in browser.card(browser.open_cards[0])["problem"]
 
 
-async def test_a_question_from_inside_a_call(store: Store) -> None:
+async def test_question_inside_call_is_answered(store: Store) -> None:
     @sayso.tool
     async def book(ctx: sayso.Context) -> str:
         seat = await ctx.ask(sayso.Question("Which seat?", ["window", "aisle"]))
@@ -247,7 +247,7 @@ async def test_a_question_from_inside_a_call(store: Store) -> None:
     assert [part["state"] for part in browser.tools] == ["output-available"] * 2
 
 
-async def test_a_call_of_an_agent_behind_a_tool(store: Store) -> None:
+async def test_call_of_sub_agent_is_decided(store: Store) -> None:
     inner_model = ScriptedModel([call("fire", {"target": "y"}), say("It is done.")])
     inner = sayso.Agent("inner", model=inner_model, tools=[fire])
     model = ScriptedModel([call("inner", {"input": "fire y"}), say("Done.")])
@@ -262,7 +262,7 @@ async def test_a_call_of_an_agent_behind_a_tool(store: Store) -> None:
     assert browser.text == "Done."
 
 
-async def test_a_changed_tool_is_asked_again_with_a_new_card(store: Store) -> None:
+async def test_changed_tool_gets_a_new_card(store: Store) -> None:
     def agent(version: str, ran: list[str]) -> sayso.Agent:
         @sayso.tool(needs_approval=True, version=version)
         def push(target: str) -> str:
@@ -286,7 +286,7 @@ async def test_a_changed_tool_is_asked_again_with_a_new_card(store: Store) -> No
     assert browser.text == "Done."
 
 
-async def test_the_recipes_yes_speaks_of_the_first_revision_only(store: Store) -> None:
+async def test_recipe_approval_covers_first_revision_only(store: Store) -> None:
     @sayso.tool(needs_approval=True, quorum=2)
     def push(target: str) -> str:
         raise AssertionError("nobody has seen this")

@@ -81,12 +81,12 @@ async def decide_elsewhere(store: Store, **how: Any) -> None:
     await inbox.decide(request.id, decision, by="ben")
 
 
-async def test_an_unknown_chat_is_none(agent: sayso.Agent) -> None:
+async def test_unknown_chat_has_no_stream(agent: sayso.Agent) -> None:
     assert await ai_sdk.follow(agent, "nobody-knows", by="ana") is None
     assert await ai_sdk.messages(agent, "nobody-knows", by="ana") == []
 
 
-async def test_a_page_that_posts_no_more_than_the_call_is_not_told_again(browser: Browser) -> None:
+async def test_posted_call_alone_repeats_no_text(browser: Browser) -> None:
     await browser.say("What is the weather in Oslo?")
     before = browser.text
     assert before
@@ -99,7 +99,7 @@ async def test_a_page_that_posts_no_more_than_the_call_is_not_told_again(browser
     assert "".join(told).startswith("Final answer:")
 
 
-async def test_a_paused_chat_shows_its_card_again(browser: Browser) -> None:
+async def test_paused_chat_shows_its_card_again(browser: Browser) -> None:
     await browser.say("weather in Oslo")
     before = json.dumps(browser.messages)
     assert await browser.resume()
@@ -107,7 +107,7 @@ async def test_a_paused_chat_shows_its_card_again(browser: Browser) -> None:
     assert browser.finish == "tool-calls"
 
 
-async def test_a_finished_answer_is_rebuilt_whole(browser: Browser) -> None:
+async def test_finished_answer_is_rebuilt(browser: Browser) -> None:
     await browser.say("weather in Oslo")
     stale = json.loads(json.dumps(browser.messages))
     await browser.decide()
@@ -118,7 +118,7 @@ async def test_a_finished_answer_is_rebuilt_whole(browser: Browser) -> None:
     assert browser.tools[0]["state"] == "output-available"
 
 
-async def test_a_denied_call_is_rebuilt_as_denied(browser: Browser) -> None:
+async def test_denied_call_is_rebuilt_as_denied(browser: Browser) -> None:
     await browser.say("do two things in Oslo")
     browser.respond(browser.open_cards[0], False)
     await browser.post()
@@ -126,7 +126,7 @@ async def test_a_denied_call_is_rebuilt_as_denied(browser: Browser) -> None:
     assert [part["state"] for part in browser.tools] == ["output-denied", "approval-requested"]
 
 
-async def test_a_page_is_opened_anew_at_every_moment(browser: Browser) -> None:
+async def test_page_can_be_reloaded_anytime(browser: Browser) -> None:
     async def opened_anew() -> None:
         shown = [(m["role"], m["parts"]) for m in browser.messages]
         await browser.reload()
@@ -168,7 +168,7 @@ async def test_decided_elsewhere_with_other_arguments(
     assert [row["args"] for row in effects.all()] == [{"city": "Rome"}]
 
 
-async def test_who_clicks_after_a_decision_elsewhere_sees_it(
+async def test_late_click_shows_decision_elsewhere(
     browser: Browser, store: Store, effects: sayso.demo.Effects
 ) -> None:
     await browser.say("weather in Oslo")
@@ -179,7 +179,7 @@ async def test_who_clicks_after_a_decision_elsewhere_sees_it(
     assert len(effects.all()) == 1
 
 
-async def test_words_are_there_before_they_are_answered(store: Store) -> None:
+async def test_message_is_stored_before_its_answer(store: Store) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
 
     class Slow(ScriptedModel):
@@ -209,7 +209,7 @@ async def test_words_are_there_before_they_are_answered(store: Store) -> None:
     await rest(frames)
 
 
-async def test_a_reader_who_leaves_stops_nothing(store: Store) -> None:
+async def test_leaving_reader_stops_nothing(store: Store) -> None:
     gated = Gated(store)
     browser = Browser(gated.agent)
     await browser.say("go")
@@ -227,7 +227,7 @@ async def test_a_reader_who_leaves_stops_nothing(store: Store) -> None:
     assert gated.ran == ["x"]
 
 
-async def test_a_response_that_nobody_reads_runs_all_the_same(store: Store) -> None:
+async def test_unread_response_still_runs(store: Store) -> None:
     gated = Gated(store)
     gated.release.set()
     browser = Browser(gated.agent)
@@ -237,7 +237,7 @@ async def test_a_response_that_nobody_reads_runs_all_the_same(store: Store) -> N
     assert gated.ran == ["x"]
 
 
-async def test_the_line_is_kept_open(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_stream_sends_keep_alive(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sayso.adapters.chat.response.KEEP_ALIVE_SECONDS", 0.01)
     gated = Gated(store)
     browser = Browser(gated.agent)
@@ -251,7 +251,7 @@ async def test_the_line_is_kept_open(store: Store, monkeypatch: pytest.MonkeyPat
     assert (await rest(frames))[-1] == {"type": "finish", "finishReason": "stop"}
 
 
-async def test_another_process_goes_on_and_this_one_follows(tmp_path: Path) -> None:
+async def test_stream_follows_another_process(tmp_path: Path) -> None:
     here, there = SqliteStore(tmp_path / "a.db"), SqliteStore(tmp_path / "a.db")
     try:
         asking, working = Gated(here), Gated(there, say("Done there."))
@@ -280,9 +280,7 @@ async def test_another_process_goes_on_and_this_one_follows(tmp_path: Path) -> N
         there.close()
 
 
-async def test_new_words_supersede_what_was_asked(
-    browser: Browser, effects: sayso.demo.Effects
-) -> None:
+async def test_new_text_supersedes_open_call(browser: Browser, effects: sayso.demo.Effects) -> None:
     await browser.say("weather in Oslo")
     old = json.loads(json.dumps(browser.messages))
     await browser.say("what is the time in Oslo?")
@@ -299,7 +297,7 @@ async def test_new_words_supersede_what_was_asked(
     assert [row["tool"] for row in effects.all()] == ["getLocalTime"]
 
 
-async def test_the_same_message_posted_twice_is_answered_once(store: Store) -> None:
+async def test_message_posted_twice_is_answered_once(store: Store) -> None:
     model = ScriptedModel([say("One."), say("Two.")])
     agent = sayso.Agent("a", model=model, store=store)
     browsers = [Browser(agent) for _ in range(3)]
@@ -315,7 +313,7 @@ async def test_the_same_message_posted_twice_is_answered_once(store: Store) -> N
     assert browsers[0].text == "Two."
 
 
-async def test_regenerating_runs_nothing_that_is_stored(
+async def test_regenerating_repeats_no_stored_call(
     browser: Browser, effects: sayso.demo.Effects
 ) -> None:
     await browser.say("weather in Oslo")
@@ -331,7 +329,7 @@ async def test_regenerating_runs_nothing_that_is_stored(
     assert len(effects.all()) == 1
 
 
-async def test_a_front_end_may_post_its_last_message_only(
+async def test_client_may_post_last_message_only(
     agent: sayso.Agent, effects: sayso.demo.Effects
 ) -> None:
     async def post(message: dict[str, Any]) -> list[dict[str, Any]]:
@@ -351,9 +349,7 @@ async def test_a_front_end_may_post_its_last_message_only(
     assert len(effects.all()) == 1
 
 
-async def test_a_front_end_may_name_its_messages_itself(
-    browser: Browser, effects: sayso.demo.Effects
-) -> None:
+async def test_client_may_name_its_messages(browser: Browser, effects: sayso.demo.Effects) -> None:
     await browser.say("weather in Oslo")
     browser.last["id"] = "mine"
     await browser.decide()

@@ -32,7 +32,7 @@ async def approved(browser: Browser) -> list[str]:
     return [piece async for piece in await browser.stream()]
 
 
-async def test_what_comes_soon_after_is_told_together_and_the_end_is_not_waited_for(
+async def test_chunks_are_batched_until_the_end(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "_TOGETHER_SECONDS", 3600.0)
@@ -46,9 +46,7 @@ async def test_what_comes_soon_after_is_told_together_and_the_end_is_not_waited_
     ]
 
 
-async def test_where_nothing_is_held_back_the_answer_is_the_same(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unbatched_answer_is_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "_TOGETHER_SECONDS", 0.0)
     chunks = chunks_in("".join(await approved(Browser(gunner(store)))))
     assert "".join(c.get("delta", "") for c in chunks) == "It is done, and well."
@@ -56,7 +54,7 @@ async def test_where_nothing_is_held_back_the_answer_is_the_same(
     assert outputs == ["fired x"]
 
 
-async def test_an_approval_is_read_for_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_approval_reads_rows_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "_TOGETHER_SECONDS", 3600.0)
     monkeypatch.setattr(live, "_QUIET_SECONDS", 3600.0)
     asked: Counter[str] = Counter()
@@ -79,7 +77,7 @@ def _counted(method: Any, name: str, asked: Counter[str]) -> Any:
     return counted
 
 
-async def test_a_stranger_is_refused_where_the_owner_is_known_by_heart(store: Store) -> None:
+async def test_stranger_is_refused_with_cached_owner(store: Store) -> None:
     agent = gunner(store)
     owner, stranger = Browser(agent), Browser(agent, by="eve")
     await owner.say("go")

@@ -44,14 +44,14 @@ HERE = "WHERE thread = 'order-2' AND seq"
         "hash = NULL || hash || x''",
     ],
 )
-def test_an_edited_event_is_named(world: World, change: str) -> None:
+def test_edited_event_is_named(world: World, change: str) -> None:
     if "NULL" in change:
         change = "hash = CAST(hash AS BLOB)"
     world.sql(f"UPDATE event SET {change} {HERE} = 2")
     assert places(world.verify())[0] == ("order-2", 2)
 
 
-def test_only_what_was_edited_is_named(world: World) -> None:
+def test_only_the_edited_row_is_named(world: World) -> None:
     world.sql(f"UPDATE event SET actor = 'eve' {HERE} = 2")
     report = world.verify()
     assert not report.ok
@@ -62,19 +62,19 @@ def test_only_what_was_edited_is_named(world: World) -> None:
     assert str(problem).startswith("thread 'order-2', row 2: it was changed")
 
 
-def test_the_head_of_a_thread_is_no_second_problem(world: World) -> None:
+def test_thread_head_is_no_second_problem(world: World) -> None:
     world.sql(f"UPDATE event SET hash = '0' || hash {HERE} = 5")
     assert places(world.verify()) == [("order-2", 5)]
 
 
-def test_text_that_cannot_be_read_is_named(world: World) -> None:
+def test_unreadable_text_is_named(world: World) -> None:
     world.sql(f"UPDATE event SET actor = CAST(x'ff' AS TEXT) {HERE} = 3")
     report = world.verify()
     assert places(report)[0] == ("order-2", 3)
     assert "it was changed" in report.problems[0].what
 
 
-def test_a_number_that_is_none_is_named(world: World) -> None:
+def test_invalid_number_is_named(world: World) -> None:
     world.sql(f"UPDATE event SET seq = 'x' {HERE} = 5")
     report = world.verify()
     assert places(report) == [("order-2", 5)]
@@ -82,7 +82,7 @@ def test_a_number_that_is_none_is_named(world: World) -> None:
 
 
 @pytest.mark.parametrize(("seqs", "first"), [("= 1", 1), ("= 3", 3), ("IN (2, 3)", 2), ("= 5", 5)])
-def test_a_deleted_event_is_named(world: World, seqs: str, first: int) -> None:
+def test_deleted_event_is_named(world: World, seqs: str, first: int) -> None:
     world.sql(f"DELETE FROM event {HERE} {seqs}")
     report = world.verify()
     assert places(report) == [("order-2", first)]
@@ -106,7 +106,7 @@ def test_events_swapped_in_the_store_are_named(world: World) -> None:
     assert "is before the row" in report.problems[0].what
 
 
-def test_an_event_that_is_there_twice_is_named(world: World) -> None:
+def test_duplicated_event_is_named(world: World) -> None:
     world.sql("ALTER TABLE event RENAME TO old")
     world.sql("CREATE TABLE event AS SELECT * FROM old")
     world.sql(f"INSERT INTO event SELECT pos + 90, {_COLUMNS} FROM old {HERE} = 3")
@@ -118,7 +118,7 @@ def test_an_event_that_is_there_twice_is_named(world: World) -> None:
 _COLUMNS = "thread, seq, at, type, run, call, actor, body, digest, hash"
 
 
-def test_an_event_moved_to_another_thread_is_named(world: World) -> None:
+def test_event_moved_to_another_thread_is_named(world: World) -> None:
     world.sql(f"UPDATE event SET thread = 'elsewhere' {HERE} = 3")
     found = places(world.verify())
     assert ("order-2", 3) in found  # missing
@@ -128,12 +128,12 @@ def test_an_event_moved_to_another_thread_is_named(world: World) -> None:
 # -- the end of a chain
 
 
-def test_a_cut_tail_is_named(world: World) -> None:
+def test_cut_tail_is_named(world: World) -> None:
     world.sql(f"DELETE FROM event {HERE} > 3")
     assert places(world.verify())[0] == ("order-2", 4)
 
 
-def test_a_cut_tail_is_named_although_the_thread_was_made_to_fit(world: World) -> None:
+def test_cut_tail_with_fitting_thread_is_named(world: World) -> None:
     world.sql(f"DELETE FROM event {HERE} > 3")
     _shorten(world, 3)
     report = world.verify()
@@ -141,7 +141,7 @@ def test_a_cut_tail_is_named_although_the_thread_was_made_to_fit(world: World) -
     assert "no key proves" in report.problems[0].what
 
 
-def test_a_forged_proof_of_the_end_is_named(world: World) -> None:
+def test_forged_proof_of_the_end_is_named(world: World) -> None:
     world.sql(f"DELETE FROM event {HERE} > 3")
     _shorten(world, 3)
     for link in (plain, keyed, posing):
@@ -155,7 +155,7 @@ def _shorten(world: World, seq: int) -> None:
     world.sql(f"UPDATE thread SET seq = {seq}, head = {head} WHERE id = 'order-2'")
 
 
-def test_a_tail_cut_back_to_an_older_row_of_the_thread_is_named_by_its_seal(tmp_path: Path) -> None:
+def test_tail_cut_below_seal_is_named(tmp_path: Path) -> None:
     with opened(World(tmp_path)) as world:
         request = world.ask("order-2")
         old = world.sql("SELECT seq, head, mac FROM thread WHERE id = 'order-2'")[0]
@@ -179,24 +179,24 @@ def test_a_tail_cut_back_to_an_older_row_of_the_thread_is_named_by_its_seal(tmp_
         ("sealed = 4", 4),
     ],
 )
-def test_an_edited_thread_is_named(world: World, change: str, seq: int) -> None:
+def test_edited_thread_is_named(world: World, change: str, seq: int) -> None:
     world.sql(f"UPDATE thread SET {change} WHERE id = 'order-2'")
     assert places(world.verify())[0] == ("order-2", seq)
 
 
-def test_an_event_without_a_thread_is_named(world: World) -> None:
+def test_event_without_a_thread_is_named(world: World) -> None:
     world.sql("DELETE FROM thread WHERE id = 'order-2'")
     report = world.verify()
     assert places(report)[0] == ("order-2", 1)
     assert report.problems[0].what == "its thread has no row"
 
 
-def test_a_thread_without_its_events_is_named(world: World) -> None:
+def test_thread_without_its_events_is_named(world: World) -> None:
     world.sql("DELETE FROM event WHERE thread = 'order-2'")
     assert places(world.verify())[0] == ("order-2", 1)
 
 
-def test_threads_that_cannot_be_read_are_reported(world: World) -> None:
+def test_unreadable_threads_are_reported(world: World) -> None:
     world.sql("UPDATE thread SET owner = CAST(x'ff' AS TEXT) WHERE id = 'order-2'")
     report = world.verify()
     assert str(report.problems[0]).startswith("thread 'order-2'")
@@ -207,7 +207,7 @@ def test_threads_that_cannot_be_read_are_reported(world: World) -> None:
 
 
 @pytest.mark.parametrize("link", [plain, keyed, posing])
-def test_a_chain_computed_without_the_key_is_named(
+def test_chain_computed_without_the_key_is_named(
     world: World, link: Callable[[bytes], str]
 ) -> None:
     world.rewrite("order-2", link, lambda event: event._replace(actor="eve"))
@@ -217,7 +217,7 @@ def test_a_chain_computed_without_the_key_is_named(
     ]
 
 
-def test_the_report_says_with_what_a_foreign_hash_was_made(world: World) -> None:
+def test_report_names_key_of_foreign_hash(world: World) -> None:
     world.rewrite("order-1", plain)
     world.rewrite("order-2", keyed)
     whats = {problem.thread: problem.what for problem in reversed(world.verify().problems)}
@@ -225,7 +225,7 @@ def test_the_report_says_with_what_a_foreign_hash_was_made(world: World) -> None
     assert Keyring.parse(OTHER_KEY).primary_id in whats["order-2"]
 
 
-def test_a_forged_event_at_the_end_is_named(world: World) -> None:
+def test_forged_event_at_the_end_is_named(world: World) -> None:
     last = world.events("order-2")[-1]
     world.write_event(last._replace(seq=6, pos=99, type="late"))
     assert places(world.verify())[0] == ("order-2", 6)
@@ -249,7 +249,7 @@ def flipped(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_flipped_bit_is_always_named(flipped: World, data: st.DataObject) -> None:
+def test_flipped_bit_is_always_named(flipped: World, data: st.DataObject) -> None:
     pos = data.draw(st.integers(1, 11), "row")
     column = data.draw(st.sampled_from(COLUMNS), "column")
     thread, seq, old = flipped.sql(f"SELECT thread, seq, {column} FROM event WHERE pos = ?", pos)[0]
@@ -277,7 +277,7 @@ def _flip(old: int | str, data: st.DataObject) -> int | bytes:
     return bytes(raw)
 
 
-def test_the_list_of_problems_is_bounded(tmp_path: Path) -> None:
+def test_list_of_problems_is_bounded(tmp_path: Path) -> None:
     with opened(World(tmp_path)) as world:
         for n in range(60):
             world.order(f"order-{n}")

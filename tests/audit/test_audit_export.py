@@ -14,7 +14,7 @@ from sayso.audit import export
 from sayso.keys import Keyring
 
 
-def test_the_export_holds_what_others_need_to_check_it(tmp_path: Path) -> None:
+def test_export_is_enough_to_check_hashes(tmp_path: Path) -> None:
     with opened(World(tmp_path, SERVER_KEY)) as world:
         world.order("order-1")
         world.order("Bestellung-ü")
@@ -33,7 +33,7 @@ def test_the_export_holds_what_others_need_to_check_it(tmp_path: Path) -> None:
             assert heads[thread, seq] == head
 
 
-def test_the_export_can_be_checked_with_the_secret(world: World) -> None:
+def test_export_can_be_checked_with_the_secret(world: World) -> None:
     import base64
 
     secret = base64.urlsafe_b64decode(KEY.removeprefix("hmac:") + "=")
@@ -60,7 +60,7 @@ def _recomputed(events: list[dict[str, Any]], link: Any) -> dict[tuple[str, int]
     return heads
 
 
-def test_a_pruned_or_damaged_store_can_be_exported(world: World) -> None:
+def test_pruned_or_damaged_store_is_exported(world: World) -> None:
     world.store.prune(world.clock() + 1, "ana")
     world.sql("UPDATE event SET actor = x'ff00' WHERE pos = 2")
     lines = [json.loads(line) for line in export(world.store)]

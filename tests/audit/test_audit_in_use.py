@@ -17,7 +17,7 @@ from sayso.keys import Keyring
 from sayso.stores.sqlite import SqliteStore
 
 
-def test_a_store_in_use_is_whole(tmp_path: Path) -> None:
+def test_store_in_use_verifies(tmp_path: Path) -> None:
     with opened(World(tmp_path)) as world:
         for n in range(5):
             world.order(f"order-{n}")
@@ -74,7 +74,7 @@ def _meanwhile(world: World, monkeypatch: pytest.MonkeyPatch, read: str, *steps:
     monkeypatch.setattr(world.store, "snapshot", snapshot)
 
 
-def test_a_call_may_move_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_may_move_during_verification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(World(tmp_path)) as world:
         request = world.ask("order-1")
         steps = (
@@ -92,7 +92,7 @@ def test_a_call_may_move_while_it_is_read(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("read", ["threads", "seals", "chain"])
-def test_a_thread_may_be_sealed_while_it_is_read(
+def test_thread_may_be_sealed_during_verification(
     world: World, monkeypatch: pytest.MonkeyPatch, read: str
 ) -> None:
     _meanwhile(world, monkeypatch, read, lambda: world.store.seal())
@@ -104,7 +104,7 @@ def test_a_thread_may_be_sealed_while_it_is_read(
 @pytest.mark.parametrize(
     "read", ["chains", "listed_calls", "runs_with_ids", "threads", "effects", "call_counts"]
 )
-def test_a_run_may_be_pruned_while_it_is_read(
+def test_run_may_be_pruned_during_verification(
     world: World, monkeypatch: pytest.MonkeyPatch, read: str
 ) -> None:
     _meanwhile(world, monkeypatch, read, lambda: world.store.prune(world.clock() + 1, "ana"))
@@ -112,7 +112,7 @@ def test_a_run_may_be_pruned_while_it_is_read(
     assert world.sql("SELECT count(*) FROM call") == [(0,)]
 
 
-def test_a_store_is_whole_wherever_its_process_dies(tmp_path: Path) -> None:
+def test_store_verifies_after_death_anywhere(tmp_path: Path) -> None:
     copies = tmp_path / "copies"
     copies.mkdir()
 
@@ -141,7 +141,7 @@ def test_a_store_is_whole_wherever_its_process_dies(tmp_path: Path) -> None:
     assert counts[-1] == 6
 
 
-def test_a_store_that_went_back_in_time_is_reported(tmp_path: Path) -> None:
+def test_restored_copy_is_reported(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.order("order-1")
     world.close()
@@ -160,7 +160,7 @@ def test_a_store_that_went_back_in_time_is_reported(tmp_path: Path) -> None:
     world.close()
 
 
-def test_whole_threads_cut_from_the_end_of_an_unsealed_store_are_reported(tmp_path: Path) -> None:
+def test_cut_unsealed_threads_are_reported(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.order("order-1")
     world.store.seal()

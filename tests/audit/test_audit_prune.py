@@ -25,7 +25,7 @@ def _pruned(world: World) -> None:
     assert counts == {"bodies": 15, "calls": 3, "messages": 0, "runs": 3}
 
 
-def test_a_pruned_store_is_whole_and_sealed(world: World) -> None:
+def test_pruned_store_verifies_and_is_sealed(world: World) -> None:
     _pruned(world)
     report = world.verify()
     assert report.ok
@@ -33,26 +33,26 @@ def test_a_pruned_store_is_whole_and_sealed(world: World) -> None:
     assert world.sql("SELECT count(*) FROM event WHERE body IS NULL") == [(15,)]
 
 
-def test_an_edited_event_of_a_pruned_run_is_named(world: World) -> None:
+def test_edited_event_of_a_pruned_run_is_named(world: World) -> None:
     _pruned(world)
     world.sql(f"UPDATE event SET actor = 'eve' {HERE} = 2")
     assert places(world.verify()) == [("order-2", 2)]
 
 
-def test_a_body_nulled_by_hand_is_named(world: World) -> None:
+def test_body_nulled_by_hand_is_named(world: World) -> None:
     world.sql(f"UPDATE event SET body = NULL {HERE} = 3")
     report = world.verify()
     assert places(report) == [("order-2", 3)]
     assert report.problems[0].what == "its body is missing, but it was not pruned"
 
 
-def test_a_body_nulled_by_hand_beside_a_pruning_is_named(world: World) -> None:
+def test_body_nulled_after_pruning_is_named(world: World) -> None:
     _pruned(world)
     world.sql("UPDATE event SET body = NULL WHERE thread = 'order-9' AND seq = 1")
     assert places(world.verify()) == [("order-9", 1)]
 
 
-def test_a_pruned_run_that_was_entered_again_is_not_pruned(world: World) -> None:
+def test_reentered_pruned_run_keeps_its_bodies(world: World) -> None:
     _pruned(world)
     world.ask("order-2")
     assert world.verify().ok
@@ -62,7 +62,7 @@ def test_a_pruned_run_that_was_entered_again_is_not_pruned(world: World) -> None
     assert "it was not pruned" in report.problems[0].what
 
 
-def test_without_the_pruning_in_the_record_every_missing_body_is_named(world: World) -> None:
+def test_edited_pruning_event_names_missing_bodies(world: World) -> None:
     _pruned(world)
     world.sql("UPDATE event SET body = replace(body, 'order-2', 'order-0') WHERE type = 'pruned'")
     found = places(world.verify())
@@ -73,7 +73,7 @@ def test_without_the_pruning_in_the_record_every_missing_body_is_named(world: Wo
     }
 
 
-def test_the_row_of_a_pruned_call_must_not_come_back(world: World) -> None:
+def test_returned_row_of_pruned_call_is_named(world: World) -> None:
     world.sql("CREATE TABLE kept AS SELECT * FROM call")
     _pruned(world)
     world.sql("INSERT INTO call SELECT * FROM kept WHERE thread = 'order-2'")
@@ -82,7 +82,7 @@ def test_the_row_of_a_pruned_call_must_not_come_back(world: World) -> None:
     assert "was pruned, but its row is back" in report.problems[0].what
 
 
-def test_a_forged_pruning_does_not_count_until_it_is_sealed(tmp_path: Path) -> None:
+def test_forged_pruning_does_not_count(tmp_path: Path) -> None:
     with opened(World(tmp_path, SERVER_KEY)) as server:
         server.order("order-2")
         forged = Event("", 1, server.clock(), "pruned", "eve", None, "", "")

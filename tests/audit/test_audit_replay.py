@@ -68,7 +68,7 @@ def named(world: World) -> str:
         ("UPDATE thread SET messages = 3 WHERE id = 'chat'", ""),
     ],
 )
-def test_a_conversation_that_was_rewritten_is_named(spoken: World, change: str, what: str) -> None:
+def test_rewritten_conversation_is_named(spoken: World, change: str, what: str) -> None:
     if change.startswith("INSERT"):
         row = dict(zip(*_row(spoken, "message", "thread = 'chat' AND seq = 1"), strict=True))
         row["seq"] = 5
@@ -109,14 +109,14 @@ def test_another_owner_is_named(spoken: World, thread: str) -> None:
         ("paused", "status = 'cancelled'"),
     ],
 )
-def test_a_run_that_was_changed_is_named(spoken: World, thread: str, change: str) -> None:
+def test_changed_run_is_named(spoken: World, thread: str, change: str) -> None:
     if thread == "order" and change == "token = 0":
         spoken.sql("UPDATE run SET token = 5 WHERE thread = 'order'")
     spoken.sql(f"UPDATE run SET {change} WHERE thread = ?", thread)
     assert not spoken.verify().ok
 
 
-def test_a_run_that_is_gone_or_was_never_begun_is_named(spoken: World) -> None:
+def test_missing_or_invented_run_is_named(spoken: World) -> None:
     spoken.sql("DELETE FROM run WHERE thread = 'order'")
     assert "run order is missing from the table" in named(spoken)
     names, row = _row(spoken, "run", "thread = 'chat'")
@@ -161,7 +161,7 @@ def test_events_after_the_end_of_a_run_are_reported(forged: World, type: str) ->
     assert any("row 6" in problem for problem in found), found
 
 
-def test_a_late_result_and_a_broken_worker_may_follow_on_the_end_of_a_run(forged: World) -> None:
+def test_late_events_may_follow_the_end(forged: World) -> None:
     call = next(event.call for event in forged.events("order") if event.call)
     late = {"call": call, "token": 99, "attempt": 99, "ok": True, "result": "1"}
     forged.store.transact(Record(thread="order", run="order", **late))
@@ -170,7 +170,7 @@ def test_a_late_result_and_a_broken_worker_may_follow_on_the_end_of_a_run(forged
     assert forged.verify().ok
 
 
-def test_the_table_of_moves_has_one_way_back() -> None:
+def test_table_of_moves_has_one_way_back() -> None:
     """The check relies on this: only a done or failed run can be reopened."""
     ended = {status for status in RUN_MOVES if status not in LIVE}
     back = {status for status in ended if RUN_MOVES[status]}

@@ -47,7 +47,7 @@ CALL = [
 
 
 @pytest.mark.parametrize(("change", "what"), CALL)
-def test_an_edited_call_is_named(world: World, change: str, what: str) -> None:
+def test_edited_call_is_named(world: World, change: str, what: str) -> None:
     world.sql(f"UPDATE call SET {change} WHERE thread = 'order-2'")
     report = world.verify()
     assert places(report) == [("order-2", 4)]
@@ -69,7 +69,7 @@ def test_forged_original_arguments_are_named(tmp_path: Path) -> None:
             assert "original" in report.problems[0].what
 
 
-def test_an_approval_written_into_the_table_is_named(world: World) -> None:
+def test_approval_written_into_the_table_is_named(world: World) -> None:
     request = world.ask("order-4")
     world.sql("UPDATE call SET status = 'ready' WHERE id = ?", request.id)
     assert places(world.verify()) == [("order-4", 1)]
@@ -80,7 +80,7 @@ def test_an_approval_written_into_the_table_is_named(world: World) -> None:
     assert "status, decision" in report.problems[0].what
 
 
-def test_calls_that_a_policy_allowed_must_be_signed(tmp_path: Path) -> None:
+def test_call_allowed_by_policy_is_signed(tmp_path: Path) -> None:
     with opened(World(tmp_path)) as world:
         with world.gate.run("order-1"):
             assert world.gate.once_sync("step", lambda: 42) == 42
@@ -95,7 +95,7 @@ def test_calls_that_a_policy_allowed_must_be_signed(tmp_path: Path) -> None:
             world.sql("UPDATE call SET decision = ?", before)
 
 
-def test_a_denied_call_matches_its_policy(tmp_path: Path) -> None:
+def test_denied_call_matches_its_policy(tmp_path: Path) -> None:
     from sayso import Denied, Gate, Policy, Rule
 
     with opened(World(tmp_path)) as world:
@@ -110,7 +110,7 @@ def test_a_denied_call_matches_its_policy(tmp_path: Path) -> None:
         assert "decision" in report.problems[0].what
 
 
-def test_a_missing_call_is_named(world: World) -> None:
+def test_missing_call_is_named(world: World) -> None:
     world.sql("DELETE FROM call WHERE thread = 'order-2'")
     report = world.verify()
     assert places(report) == [("order-2", 4)]
@@ -118,7 +118,7 @@ def test_a_missing_call_is_named(world: World) -> None:
 
 
 @pytest.mark.parametrize("run", ["order-2", "order-8"])
-def test_a_call_without_an_event_is_reported(world: World, run: str) -> None:
+def test_call_without_an_event_is_reported(world: World, run: str) -> None:
     """In a run that exists, or in one that will be created."""
     world.sql("CREATE TABLE forged AS SELECT * FROM call WHERE thread = 'order-2'")
     world.sql("UPDATE forged SET n = 99, id = 'req_forged', key = 'k', asked = 0, run = ?", run)
@@ -128,7 +128,7 @@ def test_a_call_without_an_event_is_reported(world: World, run: str) -> None:
     assert "req_forged is in the table, but no event made it" in report.problems[0].what
 
 
-def test_an_unreadable_call_without_an_event_is_reported(world: World) -> None:
+def test_unreadable_call_without_an_event_is_reported(world: World) -> None:
     world.sql("CREATE TABLE forged AS SELECT * FROM call WHERE thread = 'order-2'")
     world.sql("UPDATE forged SET n = 99, id = 'req_forged', key = 'k', status = 'bogus'")
     world.sql("INSERT INTO call SELECT * FROM forged")
@@ -143,7 +143,7 @@ def test_unreadable_events_are_reported(world: World) -> None:
     assert "the events cannot be read: " in str(report.problems[0])
 
 
-def test_a_quorum_that_was_not_reached_is_named(tmp_path: Path) -> None:
+def test_missing_quorum_is_named(tmp_path: Path) -> None:
     """With plain hashes a vote can be disguised as the decision; it still counts once."""
     with opened(World(tmp_path, SERVER_KEY)) as server:
         send = server.gate.guard(needs_approval=True, quorum=2)(server.send.__wrapped__)
@@ -192,7 +192,7 @@ def granted(tmp_path: Path) -> object:
         ("signature = ''", "another column, or its signature"),
     ],
 )
-def test_an_edited_grant_is_named(granted: World, change: str, what: str) -> None:
+def test_edited_grant_is_named(granted: World, change: str, what: str) -> None:
     granted.sql(f"UPDATE grants SET {change}")
     report = granted.verify()
     assert places(report) == [(SYSTEM_THREAD, 1)]
@@ -231,7 +231,7 @@ def test_edited_person_is_named(granted: World, change: str, what: str) -> None:
         ("signature = ''", "another column, or its signature"),
     ],
 )
-def test_an_edited_token_is_named(granted: World, change: str, what: str) -> None:
+def test_edited_token_is_named(granted: World, change: str, what: str) -> None:
     granted.sql(f"UPDATE credential SET {change}")
     report = granted.verify()
     assert places(report) == [(SYSTEM_THREAD, 3)]
@@ -239,7 +239,7 @@ def test_an_edited_token_is_named(granted: World, change: str, what: str) -> Non
 
 
 @pytest.mark.parametrize(("table", "seq"), [("grants", 1), ("person", 2), ("credential", 3)])
-def test_a_missing_grant_or_token_is_named(granted: World, table: str, seq: int) -> None:
+def test_missing_grant_or_token_is_named(granted: World, table: str, seq: int) -> None:
     granted.sql(f"DELETE FROM {table}")
     report = granted.verify()
     assert places(report) == [(SYSTEM_THREAD, seq)]
@@ -249,9 +249,7 @@ def test_a_missing_grant_or_token_is_named(granted: World, table: str, seq: int)
 @pytest.mark.parametrize(
     ("table", "noun"), [("grants", "grant"), ("person", "person"), ("credential", "token")]
 )
-def test_a_grant_or_token_without_an_event_is_reported(
-    granted: World, table: str, noun: str
-) -> None:
+def test_grant_or_token_without_an_event_is_reported(granted: World, table: str, noun: str) -> None:
     granted.sql(f"CREATE TABLE forged AS SELECT * FROM {table}")
     if table == "person":
         granted.sql("UPDATE forged SET name = 'forged', look = 'forged'")
@@ -265,7 +263,7 @@ def test_a_grant_or_token_without_an_event_is_reported(
     assert f"{noun} forged is in the table, but no event issued it" == report.problems[0].what
 
 
-def test_grants_and_tokens_that_were_revoked_stay_so(granted: World) -> None:
+def test_undone_revocations_are_named(granted: World) -> None:
     (grant,) = granted.inbox.grants_sync()
     granted.inbox.revoke_sync(grant.id, by="ana")
     revoke_token(granted.store, granted.store.credentials()[0].id, by="root")
@@ -275,14 +273,14 @@ def test_grants_and_tokens_that_were_revoked_stay_so(granted: World) -> None:
     assert places(granted.verify()) == [(SYSTEM_THREAD, 1), (SYSTEM_THREAD, 3)]
 
 
-def test_tokens_that_cannot_be_read_are_reported(granted: World) -> None:
+def test_unreadable_tokens_are_reported(granted: World) -> None:
     granted.sql("UPDATE person SET groups = 'x'")
     report = granted.verify()
     assert places(report) == [(SYSTEM_THREAD, 0)]
     assert "cannot be read" in report.problems[0].what
 
 
-def test_a_system_row_that_cannot_be_understood_gives_nothing(tmp_path: Path) -> None:
+def test_malformed_system_row_is_reported(tmp_path: Path) -> None:
     with opened(World(tmp_path, SERVER_KEY)) as server:
         create_token(server.store, "ana", by="root")
         server.rewrite(

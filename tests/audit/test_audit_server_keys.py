@@ -31,14 +31,14 @@ def server(tmp_path: Path) -> Any:
         yield made
 
 
-def test_a_sealed_chain_computed_anew_is_named(server: World) -> None:
+def test_recomputed_sealed_chain_is_named(server: World) -> None:
     server.rewrite("order-1", plain, lambda event: event._replace(actor="eve"))
     report = server.verify()
     assert ("order-1", 5) in places(report)
     assert any("seal 1 has another hash" in problem.what for problem in report.problems)
 
 
-def test_the_oldest_seal_that_does_not_fit_is_named(server: World) -> None:
+def test_oldest_unfitting_seal_is_named(server: World) -> None:
     request = server.inbox.pending_sync().items[0]
     server.approve(request)
     server.store.seal()
@@ -46,7 +46,7 @@ def test_the_oldest_seal_that_does_not_fit_is_named(server: World) -> None:
     assert ("order-2", 1) in places(server.verify())
 
 
-def test_a_forged_decision_is_named(server: World) -> None:
+def test_forged_decision_is_named(server: World) -> None:
     asked = server.events("order-2")[0]
     body = edited(
         asked._replace(type="decided", actor="ana"),
@@ -63,7 +63,7 @@ def test_a_forged_decision_is_named(server: World) -> None:
     assert "the signature of ana is not valid" in report.problems[0].what
 
 
-def test_a_signature_that_was_used_for_something_else_is_named(server: World) -> None:
+def test_reused_signature_is_named(server: World) -> None:
     asked, decided = server.events("order-2")[0], server.events("order-1")[1]
     copied = decided._replace(run=asked.run, call=asked.call)
     server.rewrite("order-2", plain, extra=(copied,))
@@ -81,7 +81,7 @@ def test_a_signature_that_was_used_for_something_else_is_named(server: World) ->
         ("voted", {}, "not valid"),
     ],
 )
-def test_an_event_that_the_engine_would_not_write_is_named(
+def test_illegal_event_is_named(
     server: World, type: str, changes: dict[str, Any], what: str
 ) -> None:
     forged = edited(server.events("order-2")[0]._replace(type=type), **changes)
@@ -91,7 +91,7 @@ def test_an_event_that_the_engine_would_not_write_is_named(
     assert what in report.problems[0].what
 
 
-def test_another_start_than_the_approved_one_is_named(tmp_path: Path) -> None:
+def test_start_with_other_digest_is_named(tmp_path: Path) -> None:
     with opened(World(tmp_path, SERVER_KEY)) as server:
         server.order("order-1")
 
@@ -110,7 +110,7 @@ def test_events_after_the_end_of_a_call_are_reported(server: World) -> None:
     assert ("order-1", 6) in places(server.verify())
 
 
-def test_an_event_of_a_call_that_was_never_made_is_named(server: World) -> None:
+def test_event_of_unknown_call_is_named(server: World) -> None:
     late = server.events("order-1")[3]._replace(type="late", call="req_0")
     server.rewrite("order-1", plain, extra=(late,))
     report = server.verify()
@@ -118,7 +118,7 @@ def test_an_event_of_a_call_that_was_never_made_is_named(server: World) -> None:
     assert "never made" in report.problems[0].what
 
 
-def test_the_public_half_is_enough_to_verify(server: World) -> None:
+def test_public_half_is_enough_to_verify(server: World) -> None:
     store = SqliteStore(server.path, keys=Keyring.parse(public_key(SERVER_KEY)))
     assert verify(store).ok
     store.close()

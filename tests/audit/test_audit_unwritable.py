@@ -27,7 +27,7 @@ def _full(world: World, writer: sqlite3.Connection) -> None:
 
 
 @pytest.mark.parametrize("stop", [_read_only, _full])
-def test_a_decision_whose_event_cannot_be_written_is_refused(tmp_path: Path, stop: Any) -> None:
+def test_unwritable_decision_is_refused(tmp_path: Path, stop: Any) -> None:
     with opened(World(tmp_path)) as world:
         request = world.ask("order-1")
         writer = world.store._writer
@@ -46,7 +46,7 @@ def test_a_decision_whose_event_cannot_be_written_is_refused(tmp_path: Path, sto
         assert world.verify().ok
 
 
-def test_a_tool_is_stored_although_the_first_try_failed(tmp_path: Path) -> None:
+def test_tool_is_stored_on_second_try(tmp_path: Path) -> None:
     with opened(World(tmp_path)) as world:
         writer = world.store._writer
         assert writer is not None
@@ -57,7 +57,7 @@ def test_a_tool_is_stored_although_the_first_try_failed(tmp_path: Path) -> None:
         assert world.ask("order-1").schema is not None
 
 
-def test_an_impossible_command_does_not_stop_the_next_one(tmp_path: Path) -> None:
+def test_impossible_command_does_not_stop_the_next_one(tmp_path: Path) -> None:
     with opened(World(tmp_path)) as world:
         with pytest.raises(TypeError):
             world.store.transact(Note(type="odd", actor="ana", body={"odd": object()}))

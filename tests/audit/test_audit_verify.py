@@ -328,7 +328,7 @@ class Everything:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "memory"])
-def test_everything_that_can_happen_leaves_a_whole_store(kind: str, tmp_path: Path) -> None:
+def test_store_verifies_after_every_operation(kind: str, tmp_path: Path) -> None:
     clock = FakeClock()
     store: Any = MemoryStore(clock=clock)
     if kind == "sqlite":
@@ -346,12 +346,12 @@ def test_everything_that_can_happen_leaves_a_whole_store(kind: str, tmp_path: Pa
     store.close()
 
 
-def test_an_empty_store_is_whole() -> None:
+def test_empty_store_verifies() -> None:
     report = verify(MemoryStore())
     assert (report.ok, report.threads, report.events, report.seals) == (True, 0, 0, 0)
 
 
-def test_a_store_in_memory_is_not_trusted_either(tmp_path: Path) -> None:
+def test_memory_store_is_verified_too(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.close()
     store = MemoryStore()

@@ -101,7 +101,7 @@ def cycle(asks: Store, decides: Store, runs: Store, run: str) -> None:
 
 
 @pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
-def test_the_order_for_several_machines(machine: Opener, order: tuple[int, ...]) -> None:
+def test_rotation_order_keeps_machines_working(machine: Opener, order: tuple[int, ...]) -> None:
     """1. K2 behind K1 everywhere; 2. K2 to the front everywhere; 3. K1 dropped: machine by machine,
     in any order, with every machine at work all the time."""
     machines = [machine(K1) for _ in range(3)]
@@ -121,7 +121,7 @@ def test_the_order_for_several_machines(machine: Opener, order: tuple[int, ...])
     assert verify(keeper).ok
 
 
-def test_a_second_rotation_before_the_first_is_over(machine: Opener) -> None:
+def test_overlapping_rotations_verify(machine: Opener) -> None:
     for ring in (
         K1,
         f"{K1},{K2}",
@@ -136,7 +136,7 @@ def test_a_second_rotation_before_the_first_is_over(machine: Opener) -> None:
     assert verify(machine(f"{K3},{K2},{K1}")).ok
 
 
-def test_a_stranger_does_not_open_the_store(machine: Opener) -> None:
+def test_stranger_does_not_open_the_store(machine: Opener) -> None:
     store = machine(f"{K2},{K1}")
     ask(store, "r")
     store.seal()
@@ -153,7 +153,7 @@ def refused(body: Callable[[], object]) -> None:
         body()
 
 
-def test_a_decision_of_an_unknown_key_waits_for_it(machine: Opener) -> None:
+def test_decision_of_an_unknown_key_waits_for_it(machine: Opener) -> None:
     old, new = machine(K1), machine(f"{K2},{K1}")
     request = ask(old, "r")
     approve(new, request)
@@ -166,7 +166,7 @@ def test_a_decision_of_an_unknown_key_waits_for_it(machine: Opener) -> None:
     assert verify(late).ok
 
 
-def test_it_is_forged_if_the_key_is_here(machine: Opener, url: str) -> None:
+def test_wrong_signature_of_known_key_is_tampering(machine: Opener, url: str) -> None:
     store = machine(f"{K1},{K2}")
     request = ask(store, "r")
     approve(store, request)
@@ -176,7 +176,7 @@ def test_it_is_forged_if_the_key_is_here(machine: Opener, url: str) -> None:
         pay(Gate(store, wait=0), "r")
 
 
-def test_a_vote_of_an_unknown_key_waits_for_it(machine: Opener) -> None:
+def test_vote_of_an_unknown_key_waits_for_it(machine: Opener) -> None:
     old, new = machine(K1), machine(f"{K2},{K1}")
     tokens = [create_token(old, name, by="test")[0] for name in ("ana", "bob")]
     request = ask(old, "r", quorum=2)
@@ -186,7 +186,7 @@ def test_a_vote_of_an_unknown_key_waits_for_it(machine: Opener) -> None:
     assert pay(Gate(machine(f"{K1},{K2}"), wait=0), "r", quorum=2) == "paid 10"
 
 
-def test_a_token_of_an_unknown_key_waits_for_it(machine: Opener) -> None:
+def test_token_of_an_unknown_key_waits_for_it(machine: Opener) -> None:
     old, new = machine(K1), machine(f"{K2},{K1}")
     token, _ = create_token(new, "ana", by="test")
     request = ask(old, "r")
@@ -196,7 +196,7 @@ def test_a_token_of_an_unknown_key_waits_for_it(machine: Opener) -> None:
     assert pay(Gate(late, wait=0), "r") == "paid 10"
 
 
-def test_a_grant_of_an_unknown_key_waits_for_it(machine: Opener) -> None:
+def test_grant_of_an_unknown_key_waits_for_it(machine: Opener) -> None:
     old, new = machine(K1), machine(f"{K2},{K1}")
     approve(new, ask(old, "r"), by="ana", grant={"scope": "any", "uses": 5})
     refused(lambda: pay(Gate(old, wait=0), "another"))
@@ -214,7 +214,7 @@ def clerk(store: Store) -> sayso.Agent:
     )
 
 
-def test_an_exported_state_of_an_unknown_key_waits_for_it(machine: Opener) -> None:
+def test_exported_state_of_an_unknown_key_waits_for_it(machine: Opener) -> None:
     old, new = machine(K1), machine(f"{K2},{K1}")
     text = clerk(new).run_sync("go", thread="t").state.to_json()
     refused(lambda: clerk(old).resume_sync(sayso.RunState.from_json(text)))
@@ -222,7 +222,7 @@ def test_an_exported_state_of_an_unknown_key_waits_for_it(machine: Opener) -> No
     assert clerk(machine(f"{K1},{K2}")).resume_sync(state).status == "paused"
 
 
-def test_the_audit_says_which_key_is_missing(machine: Opener) -> None:
+def test_audit_names_the_missing_key(machine: Opener) -> None:
     old, new = machine(K1), machine(f"{K2},{K1}")
     cycle(new, new, new, "r")
     new.seal()
@@ -232,7 +232,7 @@ def test_the_audit_says_which_key_is_missing(machine: Opener) -> None:
     assert all(f"unknown key {key}" in problem.what for problem in report.problems), report.problems
 
 
-def test_with_ed25519_a_worker_waits_for_the_new_public_key(machine: Opener) -> None:
+def test_worker_waits_for_new_public_key(machine: Opener) -> None:
     second = new_key("ed25519")
     rows = row_key(PAIR)
     old = machine(public_key(PAIR), rows)
@@ -248,7 +248,7 @@ def test_with_ed25519_a_worker_waits_for_the_new_public_key(machine: Opener) -> 
 # -- workers and doctor
 
 
-async def test_a_worker_without_the_key_tries_again_and_leaves_word(
+async def test_worker_without_key_retries_and_records(
     machine: Opener, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("sayso.worker.worker.Backoff.FIRST", 0.01)
@@ -284,7 +284,7 @@ async def test_a_worker_without_the_key_tries_again_and_leaves_word(
     assert doctored(url, f"{K1},{K2}", monkeypatch)["broken"]["state"] == "ok"
 
 
-async def test_a_worker_that_cannot_check_a_row_leaves_it_alone(
+async def test_worker_skips_row_of_unknown_key(
     machine: Opener, caplog: pytest.LogCaptureFixture
 ) -> None:
     old, new = machine(K1), machine(f"{K2},{K1}")
@@ -298,7 +298,7 @@ async def test_a_worker_that_cannot_check_a_row_leaves_it_alone(
     assert [run.id for run in machine(f"{K1},{K2}").ready(["clerk"])] == [result.run]
 
 
-def test_doctor_says_which_keys_open_rows_need(
+def test_doctor_lists_keys_of_open_rows(
     machine: Opener, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = machine(K1), machine(f"{K2},{K1}")

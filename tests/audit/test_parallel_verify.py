@@ -15,7 +15,7 @@ from sayso.cli.main import app
 from sayso.errors import InvalidCall
 
 
-def test_several_processes_find_what_one_finds(tmp_path: Path) -> None:
+def test_parallel_verification_finds_the_same(tmp_path: Path) -> None:
     with opened(World(tmp_path)) as world:
         for number in range(12):
             world.order(f"order-{number:02}")
@@ -34,7 +34,7 @@ def test_several_processes_find_what_one_finds(tmp_path: Path) -> None:
         assert one == three == many
 
 
-def test_a_checkpoint_spares_what_has_not_moved(tmp_path: Path) -> None:
+def test_checkpoint_skips_unmoved_threads(tmp_path: Path) -> None:
     with opened(World(tmp_path)) as world:
         for number in range(6):
             world.order(f"order-{number}")
@@ -59,7 +59,7 @@ def test_a_checkpoint_spares_what_has_not_moved(tmp_path: Path) -> None:
         "DELETE FROM thread WHERE id = 'order-1'",
     ],
 )
-def test_the_row_of_a_thread_that_is_not_read_is_checked(world: World, attack: str) -> None:
+def test_skipped_thread_row_is_still_checked(world: World, attack: str) -> None:
     world.store.seal()
     checkpoint = world.verify().checkpoint
     world.sql(attack)
@@ -74,7 +74,7 @@ def test_old_events_are_only_found_without_the_checkpoint(world: World) -> None:
     assert not world.verify().ok
 
 
-def test_a_store_that_was_replaced_by_an_older_copy_is_reported(tmp_path: Path) -> None:
+def test_older_copy_is_reported(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.order("order-1")
     world.close()
@@ -95,12 +95,12 @@ def test_a_store_that_was_replaced_by_an_older_copy_is_reported(tmp_path: Path) 
     old.close()
 
 
-def test_a_checkpoint_of_another_store_is_refused(world: World) -> None:
+def test_checkpoint_of_another_store_is_refused(world: World) -> None:
     with pytest.raises(InvalidCall, match="of another store"):
         verify(world.store, since=Checkpoint("other", "", 0, ""))
 
 
-def test_the_command_keeps_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_keeps_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     world = World(tmp_path)
     monkeypatch.setenv("SAYSO_KEY", KEY)

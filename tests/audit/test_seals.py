@@ -32,7 +32,7 @@ from sayso.stores.sqlite import SqliteStore
         "heads = '[[1]]'",
     ],
 )
-def test_an_edited_seal_is_named(sealed: World, change: str) -> None:
+def test_edited_seal_is_named(sealed: World, change: str) -> None:
     if "NULL" in change:
         change = "signature = CAST(signature AS BLOB)"
     sealed.sql(f"UPDATE seal SET {change} WHERE n = 1")
@@ -41,7 +41,7 @@ def test_an_edited_seal_is_named(sealed: World, change: str) -> None:
     assert str(report.problems[0]).startswith("seal 1 ")
 
 
-def test_an_edited_seal_with_a_hash_to_fit_is_named_by_its_signature(sealed: World) -> None:
+def test_edited_seal_with_fitting_hash_is_named(sealed: World) -> None:
     seal = sealed.store.seals()[1]
     heads = seal.heads.replace("order-4", "order-0")
     hash = codec.sha256(seal_bytes(seal.n, seal.at, heads, seal.prev))
@@ -51,7 +51,7 @@ def test_an_edited_seal_with_a_hash_to_fit_is_named_by_its_signature(sealed: Wor
     assert "signature" in report.problems[0].what
 
 
-def test_a_seal_made_with_another_key_is_named(sealed: World) -> None:
+def test_seal_made_with_another_key_is_named(sealed: World) -> None:
     first, second = sealed.store.seals()
     forged = next_seal(Keyring.parse(OTHER_KEY), first, codec.loads(second.heads), second.at)
     values = (forged.heads, forged.hash, forged.signature)
@@ -59,7 +59,7 @@ def test_a_seal_made_with_another_key_is_named(sealed: World) -> None:
     assert places(sealed.verify())[0] == ("", 2)
 
 
-def test_a_seal_of_another_history_is_named(sealed: World) -> None:
+def test_seal_of_another_history_is_named(sealed: World) -> None:
     """Signed with the right key, but in a diverged copy of the store."""
     first, second = sealed.store.seals()
     keys = Keyring.parse(KEY)
@@ -72,7 +72,7 @@ def test_a_seal_of_another_history_is_named(sealed: World) -> None:
     assert "does not follow" in report.problems[0].what
 
 
-def test_a_seal_that_holds_no_heads_is_named(sealed: World) -> None:
+def test_seal_that_holds_no_heads_is_named(sealed: World) -> None:
     last = sealed.store.seals()[1]
     odd = next_seal(Keyring.parse(KEY), last, [("order-1",)], last.at)  # type: ignore[list-item]
     values = (odd.n, odd.at, odd.heads, odd.prev, odd.hash, odd.signature)
@@ -89,7 +89,7 @@ def test_seals_that_cannot_be_read_are_reported(sealed: World) -> None:
     assert "was changed" in report.problems[0].what
 
 
-def test_a_deleted_seal_is_named(sealed: World) -> None:
+def test_deleted_seal_is_named(sealed: World) -> None:
     sealed.sql("DELETE FROM seal WHERE n = 1")
     report = sealed.verify()
     assert places(report)[0] == ("", 1)
@@ -104,7 +104,7 @@ def test_several_deleted_seals_are_named(sealed: World) -> None:
     assert "1 to 2" in sealed.verify().problems[0].what
 
 
-def test_the_newest_seal_is_missed(sealed: World) -> None:
+def test_missing_newest_seal_is_named(sealed: World) -> None:
     sealed.sql("DELETE FROM seal WHERE n = 2")
     report = sealed.verify()
     assert places(report) == [("order-4", 1)]
@@ -112,21 +112,21 @@ def test_the_newest_seal_is_missed(sealed: World) -> None:
     assert report.unsealed == 1
 
 
-def test_all_seals_are_missed(sealed: World) -> None:
+def test_missing_seals_are_all_named(sealed: World) -> None:
     sealed.sql("DELETE FROM seal")
     report = sealed.verify()
     assert places(report) == [("order-1", 5), ("order-2", 5), ("order-3", 5), ("order-4", 1)]
     assert report.unsealed == 16
 
 
-def test_a_thread_that_denies_its_seal_is_named(sealed: World) -> None:
+def test_thread_denying_its_seal_is_named(sealed: World) -> None:
     sealed.sql("UPDATE thread SET sealed = 0 WHERE id = 'order-2'")
     report = sealed.verify()
     assert places(report) == [("order-2", 5)]
     assert "only row 0 is" in report.problems[0].what
 
 
-def test_a_thread_that_no_seal_would_cover_is_named(sealed: World) -> None:
+def test_unmarked_moved_thread_is_named(sealed: World) -> None:
     sealed.ask("order-5")
     sealed.sql("UPDATE thread SET moved = 0 WHERE id = 'order-5'")
     report = sealed.verify()
@@ -134,19 +134,19 @@ def test_a_thread_that_no_seal_would_cover_is_named(sealed: World) -> None:
     assert "not marked as moved" in report.problems[0].what
 
 
-def test_a_sealed_thread_that_is_marked_as_moved_is_named(sealed: World) -> None:
+def test_sealed_thread_marked_moved_is_named(sealed: World) -> None:
     sealed.sql("UPDATE thread SET moved = 1 WHERE id = 'order-2'")
     report = sealed.verify()
     assert places(report) == [("order-2", 5)]
     assert "marked as moved" in report.problems[0].what
 
 
-def test_a_thread_sealed_beyond_its_end_is_named(sealed: World) -> None:
+def test_thread_sealed_past_its_end_is_named(sealed: World) -> None:
     sealed.sql("UPDATE thread SET sealed = 9 WHERE id = 'order-2'")
     assert places(sealed.verify()) == [("order-2", 9)]
 
 
-def test_a_missing_thread_is_named(sealed: World) -> None:
+def test_missing_thread_is_named(sealed: World) -> None:
     for table in ("event", "call", "run"):
         sealed.sql(f"DELETE FROM {table} WHERE thread = 'order-2'")
     sealed.sql("DELETE FROM thread WHERE id = 'order-2'")
@@ -155,14 +155,14 @@ def test_a_missing_thread_is_named(sealed: World) -> None:
     assert "seal 1 has its rows up to 5" in report.problems[0].what
 
 
-def test_a_sealed_tail_that_was_cut_is_named(sealed: World) -> None:
+def test_sealed_tail_that_was_cut_is_named(sealed: World) -> None:
     sealed.sql("DELETE FROM event WHERE thread = 'order-2' AND seq > 2")
     head = sealed.events("order-2")[-1].hash
     sealed.sql("UPDATE thread SET seq = 2, head = ?, sealed = 2 WHERE id = 'order-2'", head)
     assert places(sealed.verify())[0] == ("order-2", 3)
 
 
-def test_a_chain_written_anew_under_a_seal_is_named(sealed: World) -> None:
+def test_rewritten_chain_under_seal_is_named(sealed: World) -> None:
     sealed.rewrite("order-2", plain)
     assert places(sealed.verify())[0] == ("order-2", 1)
 
@@ -170,7 +170,7 @@ def test_a_chain_written_anew_under_a_seal_is_named(sealed: World) -> None:
 # -- how stores seal
 
 
-def test_closing_seals(tmp_path: Path) -> None:
+def test_close_seals_the_store(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.ask("order-1")
     world.close()
@@ -183,9 +183,7 @@ def test_closing_seals(tmp_path: Path) -> None:
     world.close()
 
 
-def test_a_store_lets_go_although_it_cannot_seal(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_store_closes_without_sealing(world: World, caplog: pytest.LogCaptureFixture) -> None:
     writer = world.store._writer
     assert writer is not None
     writer.execute("PRAGMA query_only = 1")
@@ -196,7 +194,9 @@ def test_a_store_lets_go_although_it_cannot_seal(
 
 
 @pytest.mark.parametrize("make", [SqliteStore, MemoryStore])
-def test_many_events_seal(make: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_count_triggers_a_seal(
+    make: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(seals, "SEAL_EVENTS", 7)
     world = World(tmp_path)
     if make is MemoryStore:
@@ -229,7 +229,7 @@ def test_more_threads_than_one_seal_holds(world: World, monkeypatch: pytest.Monk
     assert (report.ok, report.seals, report.unsealed) == (True, 2, 0)
 
 
-def test_a_refused_command_seals_nothing_by_halves(tmp_path: Path) -> None:
+def test_refused_command_seals_nothing(tmp_path: Path) -> None:
     with opened(World(tmp_path)) as world:
         request = world.ask("order-1")
         world.clock.advance(60)
@@ -239,7 +239,7 @@ def test_a_refused_command_seals_nothing_by_halves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "memory"])
-def test_a_process_that_cannot_sign_does_not_seal(kind: str, tmp_path: Path) -> None:
+def test_process_that_cannot_sign_does_not_seal(kind: str, tmp_path: Path) -> None:
     keys = Keyring.parse(public_key(SERVER_KEY), rows=row_key(SERVER_KEY))
     store: Any = MemoryStore(keys=keys)
     if kind == "sqlite":
@@ -252,7 +252,7 @@ def test_a_process_that_cannot_sign_does_not_seal(kind: str, tmp_path: Path) -> 
     store.close()
 
 
-def test_a_rotated_key(world: World) -> None:
+def test_seals_verify_after_key_rotation(world: World) -> None:
     world.store.seal()
     world.close()
     world.open(f"{OTHER_KEY},{KEY}")
@@ -264,7 +264,7 @@ def test_a_rotated_key(world: World) -> None:
     assert places(world.verify()) == [("order-1", 3)]
 
 
-def test_without_the_new_key_its_rows_are_named(world: World) -> None:
+def test_rows_of_unknown_key_are_named(world: World) -> None:
     world.close()
     world.open(f"{OTHER_KEY},{KEY}")
     world.order("order-4")

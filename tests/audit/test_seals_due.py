@@ -73,7 +73,7 @@ def opened(url: str, key: str) -> Store:
     return open_store(url, keys=Keyring.parse(key, rows=row_key(SERVER_KEY)))
 
 
-def test_six_processes_that_are_killed_one_after_the_other(url: str) -> None:
+def test_processes_killed_in_turn_leave_seals(url: str) -> None:
     key = new_key()
     for n in range(6):
         killed(write(url, key, f"t{n}", 400))
@@ -83,7 +83,7 @@ def test_six_processes_that_are_killed_one_after_the_other(url: str) -> None:
     store.close()
 
 
-def test_six_processes_that_are_killed_at_once(url: str) -> None:
+def test_processes_killed_together_leave_seals(url: str) -> None:
     key = new_key()
     opened(url, key).close()
     killed(*[write(url, key, f"t{n}", 400) for n in range(6)])
@@ -95,7 +95,7 @@ def test_six_processes_that_are_killed_at_once(url: str) -> None:
     store.close()
 
 
-def test_with_a_public_key_only_the_server_seals(url: str) -> None:
+def test_only_server_seals_for_public_key(url: str) -> None:
     public = public_key(SERVER_KEY)
     said = killed(*[write(url, public, f"t{n}", 400) for n in range(3)])
     # The tests' PostgreSQL runs without fsync, which the store reports.
@@ -112,7 +112,7 @@ def test_with_a_public_key_only_the_server_seals(url: str) -> None:
     server.close()
 
 
-def test_a_backlog_is_sealed_in_small_steps(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backlog_is_sealed_in_small_steps(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seals, "MOST_HEADS", 10)
     worker = opened(url, public_key(SERVER_KEY))
     for n in range(35):
@@ -177,7 +177,7 @@ def test_transactions_of_others_are_sealed_too(database: str) -> None:
     store.close()
 
 
-def test_numbers_that_were_given_out_in_vain_demand_no_seal(database: str) -> None:
+def test_rolled_back_events_demand_no_seal(database: str) -> None:
     store = opened(database, new_key())
     assert isinstance(store, PostgresStore)
     store.transact(Note(type="seen", actor="ana"))

@@ -35,7 +35,9 @@ def matrix(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Matrix]:
 
 
 @pytest.mark.timeout(600)
-def test_the_outcome_of_every_change(matrix: Matrix, results: dict[str, dict[str, str]]) -> None:
+def test_every_change_has_its_stored_outcome(
+    matrix: Matrix, results: dict[str, dict[str, str]]
+) -> None:
     cases = list(matrix.cases())
     name = matrix.configuration
     measured = {one for one, outcomes in results.items() if name in outcomes}
@@ -61,7 +63,7 @@ def test_changes_are_refused_and_reported(
     assert needed == {each.title for each in table.EXCEPTIONS}
 
 
-def test_verify_reports_what_use_refuses(results: dict[str, dict[str, str]]) -> None:
+def test_verify_reports_every_refused_change(results: dict[str, dict[str, str]]) -> None:
     unreported = {case for case, outcomes in results.items() if "refused" in outcomes.values()}
     assert unreported == {
         "change: event.pos (finished, unsealed)",  # collides with the next event

@@ -59,17 +59,17 @@ def test_every_row_of_agent_text_is_behind_a_gutter(words: str, width: int) -> N
 
 
 @given(st.text(min_size=1))
-def test_a_name_is_one_word_or_in_quotes(words: str) -> None:
+def test_name_is_one_word_or_in_quotes(words: str) -> None:
     shown = name(words)
     assert re.fullmatch(r'[\w.:/@+\-]+|"(?:[^"\\]|\\.)*"', shown)
     assert "\n" not in shown
 
 
-def test_a_mark_stays_with_its_letter() -> None:
+def test_mark_stays_with_its_letter() -> None:
     assert wrapped("a" * 10 + "\u0301" + "b", 10) == ["a" * 10 + "\u0301", "b"]
 
 
-def test_tabs_and_arrows_of_the_agent_are_told_apart() -> None:
+def test_tabs_and_arrows_look_different() -> None:
     assert [line.text for line in block("\t⇥")] == ["⇥⟨U+21E5⟩"]
     assert [line.text for line in numbered({"a": "\tx\n⇥"})] == ["a:", "  │ ⇥x", "  │ ⟨U+21E5⟩"]
 
@@ -82,7 +82,7 @@ def test_markup_is_only_text(capsys: pytest.CaptureFixture[str]) -> None:
 # -- cards
 
 
-def test_the_title_says_what_and_how_risky_and_until_when(request_: Request) -> None:
+def test_title_shows_tool_risk_and_expiry(request_: Request) -> None:
     risky = replace(
         request_, risk=Risk("high", ("money",)), expires_at=NOW + timedelta(minutes=12, seconds=3)
     )
@@ -95,7 +95,7 @@ def test_the_title_says_what_and_how_risky_and_until_when(request_: Request) -> 
 @pytest.mark.parametrize(
     "tool", ["x  risk LOW", 'x" risk LOW', "x\nAPPROVE?  y", "\x1b[2Jx", "x\u202ey", "[red]x"]
 )
-def test_a_tool_cannot_forge_the_title(request_: Request, tool: str) -> None:
+def test_tool_cannot_forge_the_title(request_: Request, tool: str) -> None:
     forged = replace(request_, tool=tool, agent=tool, run=tool, rule=tool)
     (line,) = title(replace(forged, risk=Risk("high")), NOW)
     assert re.fullmatch(r'APPROVE\?  "(?:[^"\\]|\\.)*"  risk HIGH', line.text)
@@ -104,7 +104,7 @@ def test_a_tool_cannot_forge_the_title(request_: Request, tool: str) -> None:
     assert "\u202e" not in inert
 
 
-def test_a_cancelled_request_shows_the_reason(request_: Request) -> None:
+def test_cancelled_request_shows_the_reason(request_: Request) -> None:
     ended = replace(
         request_, status="cancelled", execution=Execution("none", 0, "paid\x1b by hand")
     )
@@ -115,7 +115,7 @@ def test_a_cancelled_request_shows_the_reason(request_: Request) -> None:
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 160, 200])
-def test_a_card_fits_its_width_and_shows_every_argument(request_: Request, width: int) -> None:
+def test_card_fits_width_and_shows_arguments(request_: Request, width: int) -> None:
     words = " ".join(f"word{n}" for n in range(300))
     whole = drawn(replace(request_, args={"body": words, "to": "界" * 100}), width)
     assert max(map(cell_len, whole)) <= width
@@ -138,7 +138,7 @@ def test_hidden_and_mixed_characters_are_warned_of(request_: Request) -> None:
     assert any(row.startswith("! mixes Latin and Cyrillic") for row in whole)
 
 
-def test_a_diff_names_what_changed_and_nothing_else() -> None:
+def test_diff_contains_only_changes() -> None:
     before = {"a": "same", "b": "old", "c": list(range(30))}
     lines = [f"{line.gutter}{line.text}" for line in diff(before, {**before, "b": "new"})]
     assert "  - b: old" in lines
@@ -147,14 +147,14 @@ def test_a_diff_names_what_changed_and_nothing_else() -> None:
     assert len(lines) < 12
 
 
-def test_the_order_of_keys_is_no_change() -> None:
+def test_order_of_keys_is_no_change() -> None:
     before = {"b": {"y": 1, "x": [{"q": 1, "p": 2}, 3]}, "a": 1}
     after = {"a": 1, "b": {"x": [{"p": 2, "q": 1}, 3, 4], "y": 1}}
     changed = [line for line in diff(before, after) if line.gutter in ("  - ", "  + ")]
     assert [line.text for line in changed] == ["    - 4"]
 
 
-def test_a_diff_of_many_equal_lines_is_quick() -> None:
+def test_diff_of_many_equal_lines_is_quick() -> None:
     before = {"list": [0] * 20_000}
     assert list(diff(before, {"list": [0] * 20_000 + [1]}))
 
@@ -170,7 +170,7 @@ def test_times_are_short() -> None:
     assert re.fullmatch(r"2026-03-2\d \d\d:\d\d", clock(NOW - timedelta(days=4), NOW))
 
 
-def test_keys_are_those_that_are_allowed(request_: Request) -> None:
+def test_keys_follow_allowed_decisions(request_: Request) -> None:
     few = replace(request_, allowed=("approve", "reject"))
     assert list(keys_for(few)) == ["a", "r", "x", "s", "v", "d", "?", "q"]
     doubt = replace(request_, kind="in_doubt")
@@ -203,7 +203,7 @@ def test_options_by_number(words: str, one: object, many: object) -> None:
 
 
 @given(st.recursive(st.none() | st.booleans() | st.text(), st.lists, max_leaves=10))
-def test_json_for_the_editor_hides_nothing_and_comes_back(value: object) -> None:
+def test_editor_json_survives_a_round_trip(value: object) -> None:
     try:
         shown = as_json(value)
         back = parsed(shown, None)
@@ -215,7 +215,7 @@ def test_json_for_the_editor_hides_nothing_and_comes_back(value: object) -> None
     )
 
 
-def test_a_skeleton_starts_from_the_schema() -> None:
+def test_skeleton_starts_from_the_schema() -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -232,7 +232,7 @@ def test_a_skeleton_starts_from_the_schema() -> None:
     assert skeleton(schema) == expected
 
 
-def test_a_skeleton_follows_references() -> None:
+def test_skeleton_follows_references() -> None:
     place = {"type": "object", "properties": {"zip": {"type": "string"}, "kind": {"const": "home"}}}
     schema = {
         "type": "object",

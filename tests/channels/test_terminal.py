@@ -97,14 +97,14 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
         made.process.close(force=True)
 
 
-def test_the_channel_asks_and_the_call_runs(agent: Agent) -> None:
+def test_channel_asks_and_the_call_runs(agent: Agent) -> None:
     agent.start()
     agent.sees(PROMPT)
     agent.types("a")
     agent.sees("RESULT 0 sent to 0@example.com")
 
 
-def test_a_decision_made_elsewhere_closes_the_question(agent: Agent) -> None:
+def test_decision_made_elsewhere_closes_the_question(agent: Agent) -> None:
     agent.start()
     agent.sees(PROMPT)
     agent.decide()
@@ -112,7 +112,7 @@ def test_a_decision_made_elsewhere_closes_the_question(agent: Agent) -> None:
     agent.sees("RESULT 0")
 
 
-def test_a_request_that_is_left_stays_pending_and_is_asked_again(agent: Agent) -> None:
+def test_skipped_request_is_asked_again(agent: Agent) -> None:
     agent.start()
     agent.sees(PROMPT)
     agent.types("s")
@@ -135,7 +135,7 @@ def test_two_requests_queue(agent: Agent) -> None:
     assert (second + agent.sees(pexpect.EOF)).count("RESULT") == 2
 
 
-def test_control_c_leaves_it_pending_and_interrupts_the_program(agent: Agent) -> None:
+def test_control_c_interrupts_the_program(agent: Agent) -> None:
     agent.start()
     agent.sees(PROMPT)
     assert agent.process is not None
@@ -161,7 +161,7 @@ def test_control_d_leaves_it_pending(agent: Agent) -> None:
     inbox.close()
 
 
-def test_a_program_that_ends_with_a_question_open_gives_the_terminal_back(agent: Agent) -> None:
+def test_ending_program_restores_the_terminal(agent: Agent) -> None:
     agent.start()
     agent.sees(PROMPT)
     assert agent.process is not None
@@ -176,7 +176,7 @@ def test_without_a_terminal_there_is_no_prompt(agent: Agent, env: dict[str, str]
     assert PROMPT not in agent.sees("PAUSED")
 
 
-def test_on_a_pipe_one_line_says_how_to_decide(agent: Agent) -> None:
+def test_pipe_gets_one_line_of_help(agent: Agent) -> None:
     done = subprocess.run(
         [sys.executable, str(agent.program), agent.url, "1", "0.5"],
         input="a\na\n",
@@ -188,11 +188,11 @@ def test_on_a_pipe_one_line_says_how_to_decide(agent: Agent) -> None:
     assert re.search(r"sayso: send needs a decision: sayso show req_", done.stderr)
 
 
-def test_here_is_no_terminal_to_ask_in() -> None:
+def test_pytest_has_no_terminal() -> None:
     assert can_prompt() is False
 
 
-async def test_the_channel_is_silent_here(
+async def test_channel_without_terminal_prints_hint(
     request_: Request, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await TerminalChannel(open_store("memory://"))(request_)

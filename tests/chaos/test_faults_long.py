@@ -54,7 +54,7 @@ def test_no_acknowledged_decision_is_lost(
 
 
 @pytest.mark.parametrize("turn", range(10))
-def test_a_standby_takes_over(
+def test_takeover_loses_no_acknowledged_decision(
     turn: int, fork_server: ForkServer, server: PostgresServer, tmp_path: Path, tell: Tell
 ) -> None:
     counts = lose_primary(fork_server, server, tmp_path / "place", SEED + turn, runs=40)
@@ -62,7 +62,7 @@ def test_a_standby_takes_over(
 
 
 @needs_compiler
-def test_a_power_cut_forgets_nothing_that_was_acknowledged(
+def test_power_cut_keeps_acknowledged_decisions(
     fork_server: ForkServer, tmp_path: Path, tell: Tell
 ) -> None:
     counts = cut_power(fork_server, tmp_path, SEED, runs=100, cuts=400, ends=20)
@@ -82,7 +82,7 @@ def home() -> Iterator[Path]:
 @needs_compiler
 @pytest.mark.skipif(bool(why_not()), reason=why_not() or "there is one")
 @pytest.mark.parametrize("careless", [False, True], ids=["whole", "without syncs"])
-def test_a_power_cut_of_postgresql(
+def test_postgres_power_cut_keeps_decisions(
     careless: bool, home: Path, tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = cut_server_power(home, SEED, 30, 5 if careless else 40, monkeypatch, careless)

@@ -93,7 +93,7 @@ def test_sleeping_through_leases(fork_server: ForkServer, tmp_path: Path, tell: 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("story", STORIES)
-def test_every_death(
+def test_process_dies_at_every_point_of_story(
     story: str, kind: str, fork_server: ForkServer, tmp_path: Path, tell: Tell
 ) -> None:
     plot = plot_of(fork_server, story, make(tmp_path / "plot", kind))

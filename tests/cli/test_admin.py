@@ -12,7 +12,7 @@ from cli_world import World, digest
 from sayso.cli.common import MEANINGS, Exit, exit_of
 
 
-def test_policy_check_says_which_rule_and_why(world: World) -> None:
+def test_policy_check_names_rule_and_reason(world: World) -> None:
     file = world.folder / "policy.toml"
     file.write_text(
         '[[rule]]\nname = "large mails"\ntool = "send_*"\nwhere = "count > 100"\n'
@@ -105,7 +105,7 @@ def test_recover_after_a_restore(world: World) -> None:
     person.ends(75)
 
 
-def test_prune_forgets_what_is_old_and_stays_verifiable(world: World) -> None:
+def test_pruned_store_stays_verifiable(world: World) -> None:
     request = world.mail()
     world.cli("cancel", "r1")
     assert world.json("prune", "--before", "90d")["calls"] == 0
@@ -121,7 +121,7 @@ def test_prune_forgets_what_is_old_and_stays_verifiable(world: World) -> None:
     world.cli("prune", code=2)
 
 
-def test_doctor_says_what_is_there_and_what_is_wrong(world: World) -> None:
+def test_doctor_reports_store_and_problems(world: World) -> None:
     world.mail()
     report = world.json("doctor")
     checks = {check["name"]: check for check in report["checks"]}
@@ -139,7 +139,7 @@ def test_doctor_says_what_is_there_and_what_is_wrong(world: World) -> None:
     assert "others can write to it" in world.cli("doctor", code=1)
 
 
-def test_a_lost_key_is_not_replaced_by_a_new_one(world: World) -> None:
+def test_lost_key_is_not_replaced_by_a_new_one(world: World) -> None:
     world.mail()
     (world.folder / "sayso.db.key").rename(world.folder / "kept")
     for command in ("inbox", "doctor"):

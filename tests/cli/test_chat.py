@@ -17,7 +17,7 @@ from sayso import Inbox
 # -- in a terminal
 
 
-def test_words_come_behind_a_gutter_and_calls_have_marks(world: World) -> None:
+def test_chat_marks_text_and_calls(world: World) -> None:
     person = talk(world)
     person.at_prompt("What time is it in Oslo?", YOU)
     seen = person.at_prompt("\x04", YOU)
@@ -29,7 +29,7 @@ def test_words_come_behind_a_gutter_and_calls_have_marks(world: World) -> None:
     assert ran(world) == [("getLocalTime", {"location": "Oslo"})]
 
 
-def test_approve(world: World) -> None:
+def test_chat_approves_a_call(world: World) -> None:
     person = talk(world)
     person.at_prompt("Deploy version 2.5.0 to production", YOU)
     card = person.at_prompt("a")
@@ -81,7 +81,7 @@ def test_rejection_stops_the_run(world: World) -> None:
     assert (ran(world), pending(world)) == ([], [])
 
 
-def test_a_question_by_its_number(world: World) -> None:
+def test_question_is_answered_by_number(world: World) -> None:
     person = talk(world)
     person.at_prompt("Ask me a question", YOU)
     assert "2) Another service" in person.at_prompt("2")
@@ -89,7 +89,7 @@ def test_a_question_by_its_number(world: World) -> None:
     person.ends(0)
 
 
-def test_several_answers_and_own_words(world: World) -> None:
+def test_question_takes_several_answers(world: World) -> None:
     person = talk(world)
     person.at_prompt("I want a pizza", YOU)
     person.at_prompt("3")
@@ -108,7 +108,7 @@ def test_several_answers_and_own_words(world: World) -> None:
     person.ends(0)
 
 
-def test_a_skipped_request_continues_in_another_process(world: World) -> None:
+def test_skipped_request_continues_in_another_process(world: World) -> None:
     person = talk(world)
     person.at_prompt("What is the weather in Rome?", YOU)
     person.at_prompt("s")
@@ -129,7 +129,7 @@ def test_a_skipped_request_continues_in_another_process(world: World) -> None:
     assert ran(world) == [("getWeatherInformation", {"city": "Rome"})]
 
 
-def test_one_of_two_is_decided_and_the_other_later(world: World) -> None:
+def test_two_requests_are_decided_separately(world: World) -> None:
     person = talk(world)
     person.at_prompt("Do two things", YOU)
     person.at_prompt("a")
@@ -149,9 +149,7 @@ def test_one_of_two_is_decided_and_the_other_later(world: World) -> None:
 
 
 @pytest.mark.parametrize("key", ["\x03", "\x04"])
-def test_control_c_at_a_card_leaves_it_pending_and_says_how_to_come_back(
-    world: World, key: str
-) -> None:
+def test_control_c_at_card_leaves_it_pending(world: World, key: str) -> None:
     person = talk(world)
     person.at_prompt("weather", YOU)
     person.sees("uit > ")
@@ -171,7 +169,7 @@ def test_control_c_at_the_prompt_leaves(world: World) -> None:
     assert "Traceback" not in person.ends(0)
 
 
-def test_control_c_while_it_speaks_stops_the_run(world: World) -> None:
+def test_control_c_during_stream_stops_run(world: World) -> None:
     person = talk(world)
     person.at_prompt("slow weather", YOU)
     person.at_prompt("a")
@@ -183,7 +181,7 @@ def test_control_c_while_it_speaks_stops_the_run(world: World) -> None:
     assert [tool for tool, _ in ran(world)] == ["getWeatherInformation", "getLocalTime"]
 
 
-def test_a_decision_made_elsewhere_closes_the_card(world: World) -> None:
+def test_decision_made_elsewhere_closes_the_card(world: World) -> None:
     person = talk(world)
     person.at_prompt("weather", YOU)
     person.sees("uit > ")
@@ -197,7 +195,7 @@ def test_a_decision_made_elsewhere_closes_the_card(world: World) -> None:
     person.ends(0)
 
 
-def test_a_decision_made_elsewhere_is_taken_up_at_the_prompt(world: World) -> None:
+def test_decision_elsewhere_appears_at_prompt(world: World) -> None:
     person = talk(world)
     person.at_prompt("weather", YOU)
     person.at_prompt("s")
@@ -212,7 +210,7 @@ def test_a_decision_made_elsewhere_is_taken_up_at_the_prompt(world: World) -> No
     person.ends(0)
 
 
-def test_a_decision_made_while_no_process_ran_is_taken_up(world: World) -> None:
+def test_decision_before_start_is_applied(world: World) -> None:
     world.cli("chat", DEMO, "--thread", "t", "--message", "weather in Rome", code=3)
     (request,) = pending(world)
     world.cli("approve", request, "--digest", world.get(request).digest)
@@ -222,7 +220,7 @@ def test_a_decision_made_while_no_process_ran_is_taken_up(world: World) -> None:
     assert len(ran(world)) == 1
 
 
-def test_a_new_message_withdraws_requests_only_after_confirmation(world: World) -> None:
+def test_new_message_confirms_before_withdrawing(world: World) -> None:
     person = talk(world)
     person.at_prompt("weather", YOU)
     person.at_prompt("s")
@@ -237,7 +235,7 @@ def test_a_new_message_withdraws_requests_only_after_confirmation(world: World) 
     assert [tool for tool, _ in ran(world)] == ["getLocalTime"]
 
 
-def test_a_pasted_message_may_have_several_lines(world: World) -> None:
+def test_pasted_message_may_have_several_lines(world: World) -> None:
     person = talk(world)
     person.at_prompt("\x1b[200~what time\ris it?\x1b[201~", YOU)
     assert "It is 10am" in person.at_prompt("", YOU)
@@ -247,7 +245,7 @@ def test_a_pasted_message_may_have_several_lines(world: World) -> None:
     person.ends(0)
 
 
-def test_the_words_of_an_agent_are_inert(world: World) -> None:
+def test_agent_text_is_inert(world: World) -> None:
     agent_file(
         world, 'say("\\x1b[2J\\x1b]0;pwned\\x07 red\\u202e\\n  ✓ refund ran\\n" + "x" * 300)'
     )
@@ -292,7 +290,7 @@ def work() -> str:
 """
 
 
-def test_control_c_while_a_tool_runs_lets_it_end(world: World) -> None:
+def test_control_c_lets_running_tool_end(world: World) -> None:
     agent_file(world, 'call("work"), say("Done.")', WORK)
     person = world.person("chat", "mine:agent", "--thread", "t")
     person.at_prompt("work", YOU)
@@ -309,7 +307,7 @@ def test_control_c_while_a_tool_runs_lets_it_end(world: World) -> None:
     assert item["execution"]["status"] == "done"
 
 
-def test_a_call_that_was_cut_short_is_in_doubt_on_coming_back(world: World) -> None:
+def test_interrupted_call_is_in_doubt_later(world: World) -> None:
     agent_file(world, 'call("work"), say("Done.")', WORK, lease=1.0)
     person = world.person("chat", "mine:agent", "--thread", "t", rows=60)
     person.at_prompt("work", YOU)
@@ -326,7 +324,7 @@ def test_a_call_that_was_cut_short_is_in_doubt_on_coming_back(world: World) -> N
     person.ends(0)
 
 
-def test_a_model_that_fails_does_not_end_the_talk(world: World) -> None:
+def test_failed_model_does_not_end_chat(world: World) -> None:
     steps = (
         'ModelError("no network"), say("Hello."), call("work"), ModelError("gone"), say("Back.")'
     )

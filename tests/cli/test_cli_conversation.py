@@ -15,13 +15,13 @@ from cli_world import World
 # -- no terminal
 
 
-def test_one_message_from_a_pipe(world: World) -> None:
+def test_message_may_come_from_pipe(world: World) -> None:
     printed = script(world, DEMO, code=0, stdin="What time is it in Oslo?\n")
     assert "✓ getLocalTime ran" in printed
     assert "Final answer: It is 10am in Oslo." in printed
 
 
-def test_a_pause_on_a_pipe_is_code_3_and_nothing_is_asked(world: World) -> None:
+def test_pause_on_pipe_exits_with_3(world: World) -> None:
     printed = script(world, DEMO, "--thread", "t", code=3, stdin="weather\na\na\n")
     (request,) = pending(world)
     assert f"… getWeatherInformation needs a decision: {request}" in printed
@@ -50,7 +50,7 @@ def test_nothing_to_say_is_a_usage_error(world: World) -> None:
     assert "pass --message TEXT" in script(world, DEMO, code=2)
 
 
-def test_a_run_that_fails_is_code_1(world: World) -> None:
+def test_run_that_fails_is_code_1(world: World) -> None:
     agent_file(world, 'say("cut", finish="length")')
     assert "The run is failed" in script(world, "mine:agent", "--message", "hi", code=1)
 
@@ -80,7 +80,7 @@ def test_there_is_no_prompt_in_ci(world: World) -> None:
         ("theirs:agent", 2, "needs a sayso.Agent. Start it in Python with its run(...)"),
     ],
 )
-def test_a_wrong_target_is_one_clear_line(world: World, target: str, code: int, says: str) -> None:
+def test_wrong_target_is_one_clear_line(world: World, target: str, code: int, says: str) -> None:
     (world.folder / "broken.py").write_text("raise ValueError('oh no')\n")
     (world.folder / "lacking.py").write_text("import nowhere_\n")
     (world.folder / "failing.py").write_text("def agent(): return {}['x']\n")
@@ -96,7 +96,7 @@ def test_a_wrong_target_is_one_clear_line(world: World, target: str, code: int, 
     assert printed.count("\n") == 1
 
 
-def test_an_agent_keeps_the_store_that_it_names(world: World, tmp_path: Path) -> None:
+def test_agent_keeps_its_named_store(world: World, tmp_path: Path) -> None:
     (world.folder / "own.py").write_text(
         f"import sayso.demo\nagent = sayso.demo.agent('sqlite:///{tmp_path}/own.db')\n"
     )
@@ -105,7 +105,7 @@ def test_an_agent_keeps_the_store_that_it_names(world: World, tmp_path: Path) ->
     assert not (tmp_path / "sayso.db").exists()
 
 
-def test_a_thread_of_another_agent_is_refused(world: World) -> None:
+def test_thread_of_another_agent_is_refused(world: World) -> None:
     agent_file(world, 'say("Hello.")')
     script(world, "mine:agent", "--thread", "t", "--message", "hi", code=0)
     assert "belongs to agent" in talk(world).ends(5)
@@ -133,9 +133,7 @@ def test_pending_requests_include_those_of_sub_agents(
     assert len(pending(world)) == 2
 
 
-def test_a_second_control_c_ends_a_tool_that_nothing_can_stop(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_second_control_c_ends_stuck_tool(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(world.folder)
     body = "@sayso.tool\ndef work():\n    print('BEGAN', flush=True)\n    time.sleep(60)\n"
     agent_file(world, "call('work', {}), say('Done.')", body)
@@ -152,7 +150,7 @@ def test_a_second_control_c_ends_a_tool_that_nothing_can_stop(
     assert doubt["kind"] == "in_doubt"
 
 
-def test_control_c_on_a_pipe_does_not_wait_for_a_tool_that_nothing_can_stop(world: World) -> None:
+def test_control_c_on_pipe_ends_stuck_tool(world: World) -> None:
     body = "@sayso.tool\ndef work():\n    print('BEGAN', flush=True)\n    time.sleep(60)\n"
     agent_file(world, "call('work', {}), say('Done.')", body)
     command = [sys.executable, "-m", "sayso", "chat", "mine:agent", "--message", "go"]

@@ -28,7 +28,7 @@ def test_version_and_help() -> None:
         assert "Usage:" in runner.invoke(app, args).output
 
 
-def test_an_empty_inbox(world: World) -> None:
+def test_empty_inbox_is_reported(world: World) -> None:
     request = world.mail()
     world.cli("reject", request)
     assert world.cli("inbox") == "No pending requests.\n"
@@ -58,7 +58,7 @@ def test_inbox_lists_filters_sorts_and_pages(world: World) -> None:
     assert "More: --after" in world.cli("inbox", "--limit", "2")
 
 
-def test_a_list_shows_titles(world: World) -> None:
+def test_list_shows_titles(world: World) -> None:
     secret = "ghp_" + "a1B2" * 9
     world.mail("r1", title="Mail {to} about the outage")
     world.mail("r2", body=secret)
@@ -80,7 +80,7 @@ def test_no_row_is_wider_than_the_screen(world: World, columns: str, plain: tupl
             assert len(row) <= int(columns), (args, row)
 
 
-def test_show_is_whole_and_its_json_comes_back(world: World) -> None:
+def test_show_prints_everything(world: World) -> None:
     body = "ü\n\t" + "x" * 5_000 + " end"
     request = world.mail(body=body, note="because", description="Mind the gap")
     shown = world.json("show", request)
@@ -111,7 +111,7 @@ def nested(depth: int) -> Any:
     ],
     ids=["a megabyte", "ten thousand keys", "deep", "long list"],
 )
-def test_large_arguments_are_shown_whole(world: World, value: Any, last: str) -> None:
+def test_large_arguments_are_shown_completely(world: World, value: Any, last: str) -> None:
     def put(gate: Gate) -> None:
         def store(x: Any) -> None:
             """Keep it."""
@@ -133,7 +133,7 @@ def test_large_arguments_are_shown_whole(world: World, value: Any, last: str) ->
     person.ends(75)
 
 
-def test_ids_may_be_cut_and_must_be_clear(world: World) -> None:
+def test_id_prefix_must_be_unique(world: World) -> None:
     first, second = world.mail("r1"), world.mail("r2")
     size = next(n for n in range(5, 20) if first[:n] != second[:n])
     assert world.json("show", first[:size])["id"] == first
@@ -146,7 +146,7 @@ def test_ids_may_be_cut_and_must_be_clear(world: World) -> None:
         assert "\x1b" not in out
 
 
-def test_a_store_that_is_not_there_is_not_made(world: World) -> None:
+def test_missing_store_is_not_created(world: World) -> None:
     for args in (
         ("inbox",),
         ("show", "req_1"),
@@ -170,7 +170,7 @@ def test_invalid_store_urls_are_refused(world: World, url: str) -> None:
     assert world.cli("inbox", "--store", url, code=1).startswith("sayso: ")
 
 
-def test_a_file_that_is_no_store_is_refused(world: World) -> None:
+def test_other_file_is_refused_as_store(world: World) -> None:
     (world.folder / "sayso.db").write_text("not a database at all, but long enough" * 50)
     (world.folder / "sayso.db.key").touch(0o600)
     (world.folder / "sayso.db.key").write_text(new_key())
@@ -179,7 +179,7 @@ def test_a_file_that_is_no_store_is_refused(world: World) -> None:
     assert "Traceback" not in out
 
 
-def test_the_default_store_is_in_the_working_folder(world: World) -> None:
+def test_default_store_is_in_the_working_folder(world: World) -> None:
     world.mail()
     result = CliRunner().invoke(app, ["inbox", "--json"], env={"SAYSO_STORE": None})
     assert len(json.loads(result.output)["items"]) == 1
@@ -199,7 +199,7 @@ def test_history_shows_how_it_ended(world: World) -> None:
     world.cli("history", "--status", "nonsense", code=2)
 
 
-def test_a_broken_pipe_is_no_traceback(world: World) -> None:
+def test_broken_pipe_is_no_traceback(world: World) -> None:
     for n in range(5):
         world.mail(f"r{n}", body="x" * 30_000)
     line = f"{sys.executable} -m sayso inbox --json | head -c 10"
@@ -228,7 +228,7 @@ def test_numbers_of_a_list(words: str, numbers: list[int]) -> None:
     assert chosen(words, 5) == numbers
 
 
-def test_a_gate_with_no_channel_points_to_the_command_line(world: World) -> None:
+def test_gate_with_no_channel_points_to_the_command_line(world: World) -> None:
     gate = Gate(world.url, wait=0)
     with pytest.raises(Paused, match="sayso inbox"), gate.run("r"):
         gate.confirm_sync("Publish?")

@@ -13,7 +13,7 @@ from sayso.cli.main import app
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def test_the_page_is_up_to_date() -> None:
+def test_cli_page_is_up_to_date() -> None:
     command = [sys.executable, str(ROOT / "scripts" / "cli_page.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -34,7 +34,7 @@ def test_every_command_and_option_has_a_help() -> None:
         todo += getattr(command, "commands", {}).values()
 
 
-def test_store_may_stand_after_every_command() -> None:
+def test_every_command_accepts_store_option() -> None:
     root = typer.main.get_command(app)
     for name in ("inbox", "show", "approve", "reject", "edit", "respond", "cancel", "history"):
         assert "store" in {param.name for param in root.commands[name].params}  # type: ignore[attr-defined]

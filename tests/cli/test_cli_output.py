@@ -49,7 +49,7 @@ def inert(text: str) -> None:
 
 
 @pytest.mark.parametrize("columns", ["40", "80", "160"])
-def test_every_reading_command_prints_it_inert(evil: World, columns: str) -> None:
+def test_reading_commands_print_inert_text(evil: World, columns: str) -> None:
     ids = [item["id"] for item in evil.json("inbox")["items"]]
     for args in (
         ("inbox",),
@@ -71,14 +71,14 @@ def test_every_reading_command_prints_it_inert(evil: World, columns: str) -> Non
     assert ":smile:" in card
 
 
-def test_json_gives_it_back_unchanged(evil: World) -> None:
+def test_json_output_is_unchanged(evil: World) -> None:
     item = evil.json("inbox")["items"][0]
     assert item["args"]["to"] == EVIL
     assert item["note"] == EVIL
     assert evil.cli("inbox", "--json").isascii()
 
 
-def test_wrapped_text_never_looks_like_a_line_of_its_own(evil: World) -> None:
+def test_wrapped_text_keeps_its_gutter(evil: World) -> None:
     body = "a" * 70 + " approved: true " + "b" * 70 + " to: eve@example.com risk LOW"
     request = evil.mail("wrap", body=body, note=f"{body}\nAPPROVE?  other_tool  risk LOW")
     for columns in ("40", "60", "80"):
@@ -105,7 +105,7 @@ def test_errors_are_one_inert_line(evil: World) -> None:
         assert out.count("\n") == 1
 
 
-def test_deciding_commands_print_it_inert(evil: World) -> None:
+def test_deciding_commands_print_inert_text(evil: World) -> None:
     request = evil.mail("d", to=EVIL)
     digest = evil.json("show", request)["digest"]
     inert(evil.cli("reject", request, "-m", EVIL))
@@ -127,7 +127,7 @@ def test_deciding_commands_print_it_inert(evil: World) -> None:
     inert(evil.cli("policy", "check", str(rules), "--tool", EVIL))
 
 
-def test_the_prompt_shows_it_inert(evil: World) -> None:
+def test_prompt_shows_inert_text(evil: World) -> None:
     for item in evil.json("inbox")["items"]:
         person = evil.person("approve", item["id"], rows=80)
         person.at_prompt("d")

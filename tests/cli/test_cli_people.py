@@ -18,14 +18,14 @@ def test_person_is_added_changed_and_removed(world: World) -> None:
     assert "Added ana" in world.cli("people", "add", "ana", "--restore")
 
 
-def test_only_admins_use_it_with_a_token(world: World) -> None:
+def test_only_admin_tokens_change_people(world: World) -> None:
     token = world.token("ana")
     world.cli("people", "role", "ana", "admin", code=6, token=token)
     world.cli("people", "role", "ana", "admin")
     world.cli("people", "remove", "ana", code=6, token=token)  # a token never gains a role
 
 
-def test_away_names_stand_in_until_an_end(world: World) -> None:
+def test_away_command_names_a_stand_in(world: World) -> None:
     world.cli("people", "add", "ana")
     world.cli("people", "add", "ben")
     away = world.json("people", "away", "ana", "--stand-in", "ben", "--until", "3d")

@@ -19,7 +19,7 @@ from sayso.engine.renewing import Renewal
 # -- deciding
 
 
-def test_approve_needs_the_digest_of_what_was_seen(world: World) -> None:
+def test_approve_needs_the_seen_digest(world: World) -> None:
     request = world.mail()
     assert "--digest" in world.cli("approve", request, code=3)
     assert "is not what you saw" in world.cli("approve", request, "--digest", "0" * 64, code=5)
@@ -30,7 +30,7 @@ def test_approve_needs_the_digest_of_what_was_seen(world: World) -> None:
     assert world.resume() == "sent to ana@example.com"
 
 
-def test_a_repeated_decision_is_an_echo_and_another_one_a_conflict(world: World) -> None:
+def test_repeated_decision_is_idempotent(world: World) -> None:
     request = world.mail()
     seen = digest(world, request)
     assert "Approved." in world.cli("approve", request, "--digest", seen)
@@ -39,7 +39,7 @@ def test_a_repeated_decision_is_an_echo_and_another_one_a_conflict(world: World)
     assert f"{ME} decided 'approve'" in lost
 
 
-def test_reject_gives_the_reason(world: World) -> None:
+def test_reject_records_the_reason(world: World) -> None:
     request = world.mail()
     done = world.json("reject", request, "-m", "no, \x1b[2J thanks")
     assert done["decision"]["message"] == "no, \x1b[2J thanks"
@@ -139,12 +139,12 @@ def test_respond_by_value_and_text(world: World) -> None:
     assert world.json("respond", asked, "--value", '"L"')["status"] == "responded"
 
 
-def test_a_decision_that_the_rule_does_not_allow(world: World) -> None:
+def test_disallowed_decision_is_refused(world: World) -> None:
     request = world.mail(allowed=("approve", "reject"))
     assert "is not allowed" in world.cli("respond", request, "--text", "x", code=1)
 
 
-def test_an_expired_request(world: World) -> None:
+def test_expired_request_cannot_be_approved(world: World) -> None:
     request = world.mail(expires_in=0.3)
     seen = world.get(request).digest
     time.sleep(0.4)
@@ -174,7 +174,7 @@ def test_cancel_a_request_or_a_run(world: World) -> None:
     assert "reject to give up" in world.cli("cancel", fifth, code=5)
 
 
-def test_in_doubt_by_flags(world: World) -> None:
+def test_flags_settle_a_doubt(world: World) -> None:
     again, ran, gone = world.doubt("r1"), world.doubt("r2"), world.doubt("r3")
     assert [i["kind"] for i in world.json("inbox", "--kind", "in_doubt")["items"]] == [
         "in_doubt"
@@ -209,7 +209,7 @@ def test_running_attempt_is_shown_and_not_repeated(world: World) -> None:
 # -- who
 
 
-def test_a_quorum_of_two_people(world: World) -> None:
+def test_quorum_needs_two_people(world: World) -> None:
     request = world.mail(quorum=2, reviewers=("group:finance",))
     ana, ben = (world.token(person, "--group", "finance") for person in ("ana", "ben"))
     seen = digest(world, request)
@@ -226,7 +226,7 @@ def test_a_quorum_of_two_people(world: World) -> None:
     assert world.resume() == "sent to ana@example.com"
 
 
-def test_one_reject_closes_a_quorum_and_an_edit_voids_votes(world: World) -> None:
+def test_rejection_closes_quorum(world: World) -> None:
     ana, ben = world.token("ana"), world.token("ben")
     request = world.mail(quorum=2)
     world.cli("approve", request, "--digest", digest(world, request), token=ana)
@@ -270,14 +270,14 @@ def test_name_revokes_all_tokens_of_a_person(world: World) -> None:
     assert world.json("token", "list") == []
 
 
-def test_a_new_token_is_alone_on_standard_output(world: World) -> None:
+def test_new_token_is_only_stdout_line(world: World) -> None:
     result = CliRunner().invoke(app, ["token", "create", "ana"], env={"SAYSO_STORE": world.url})
     assert result.stdout.startswith("sayso_")
     assert len(result.stdout.splitlines()) == 1
     assert "shown only now" in result.stderr
 
 
-def test_a_token_file_must_be_private(world: World) -> None:
+def test_token_file_must_be_private(world: World) -> None:
     request = world.mail()
     file = world.folder / "token"
     file.write_text(world.token("ana") + "\n")
@@ -289,7 +289,7 @@ def test_a_token_file_must_be_private(world: World) -> None:
     world.cli("reject", request, "--token-file", "no-such-file", code=2)
 
 
-def test_an_agent_cannot_approve_nor_a_reviewer_make_tokens(world: World) -> None:
+def test_roles_limit_commands(world: World) -> None:
     bot, ana, boss = world.token("bot", "--role", "agent"), world.token("ana"), ""
     request = world.mail()
     seen = digest(world, request)
@@ -308,7 +308,7 @@ def test_an_agent_cannot_approve_nor_a_reviewer_make_tokens(world: World) -> Non
 # -- grants
 
 
-def test_a_grant_is_given_used_listed_and_revoked(world: World) -> None:
+def test_grant_is_created_used_and_revoked(world: World) -> None:
     request = world.mail("r1")
     seen = digest(world, request)
     world.cli("approve", request, "--digest", seen, "--uses", "2", code=2)

@@ -33,7 +33,7 @@ def run(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_without_a_terminal_one_round_plays_itself(tmp_path: Path) -> None:
+def test_demo_without_terminal_plays_tour(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     done = run(tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -51,7 +51,7 @@ def test_without_a_terminal_one_round_plays_itself(tmp_path: Path) -> None:
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_the_round_can_be_played_again_on_a_kept_store(tmp_path: Path) -> None:
+def test_tour_repeats_on_kept_store(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     for times in (1, 2):
         assert run(tmp_path, "--data", "kept").returncode == 0
@@ -59,7 +59,7 @@ def test_the_round_can_be_played_again_on_a_kept_store(tmp_path: Path) -> None:
         assert [row["tool"] for row in effects.all()] == ["getWeatherInformation"] * times
 
 
-def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+def test_uncreatable_folder_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     (tmp_path / "file").touch()
     done = run(tmp_path, "--data", "file/below")
@@ -68,7 +68,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", [60, 100])
-def test_the_first_screen_tells_what_to_try(world: World, columns: int) -> None:
+def test_first_screen_lists_suggestions(world: World, columns: int) -> None:
     person = world.person("demo", "--terminal", rows=60, columns=columns)
     first = person.at_prompt("What time is it?", YOU)
     for words, shows in SUGGESTIONS:
@@ -85,7 +85,7 @@ def test_the_first_screen_tells_what_to_try(world: World, columns: int) -> None:
     assert "Use --data DIR to keep it" in screen
 
 
-def test_the_demo_continues_where_it_was_left(world: World) -> None:
+def test_demo_continues_where_it_was_left(world: World) -> None:
     person = world.person("demo", "--terminal", "--data", "kept", rows=60)
     person.at_prompt("Deploy version 2.5.0 to production", YOU)
     person.sees("uit > ")
@@ -102,7 +102,7 @@ def test_the_demo_continues_where_it_was_left(world: World) -> None:
     assert [row["tool"] for row in effects] == ["deploy_to_production"]
 
 
-def test_a_slow_answer_takes_some_five_seconds(world: World) -> None:
+def test_slow_answer_needs_five_seconds(world: World) -> None:
     person = world.person("demo", "--terminal", rows=60)
     person.at_prompt("slow", YOU)
     person.sees("Final answer:")

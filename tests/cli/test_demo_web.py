@@ -43,9 +43,7 @@ APPROVED: list[tuple[str, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("words", "tool", "args"), APPROVED)
-def test_it_asks_and_runs_once_when_approved(
-    demo: Demo, words: str, tool: str, args: dict[str, Any]
-) -> None:
+def test_approved_call_runs_once(demo: Demo, words: str, tool: str, args: dict[str, Any]) -> None:
     chat = demo.say(words)
     (request,) = demo.open(chat)
     assert request["tool"] == tool
@@ -82,7 +80,7 @@ def test_two_calls_are_decided_one_by_one(demo: Demo) -> None:
     assert [name for name, _ in demo.ran()] == [second["tool"]]
 
 
-def test_sql_takes_no_edit(demo: Demo) -> None:
+def test_sql_request_allows_no_edit(demo: Demo) -> None:
     chat = demo.say("Delete all old records")
     (request,) = demo.open(chat)
     assert request["allowed"] == ["approve", "reject"]
@@ -91,13 +89,13 @@ def test_sql_takes_no_edit(demo: Demo) -> None:
     assert (refused.status_code, refused.json()["field"]) == (422, "type")
 
 
-def test_few_recipients_need_no_approval_and_many_do(demo: Demo) -> None:
+def test_many_recipients_need_approval(demo: Demo) -> None:
     assert demo.open(demo.say("Send an email to 5 people")) == []
     (request,) = demo.open(demo.say("Send an email to 150 people"))
     assert len(request["args"]["recipients"]) > 100
 
 
-def test_a_question_is_answered(demo: Demo) -> None:
+def test_question_is_answered(demo: Demo) -> None:
     chat = demo.say("Ask me a question")
     (request,) = demo.open(chat)
     option = request["question"]["options"][0]["value"]
@@ -105,7 +103,7 @@ def test_a_question_is_answered(demo: Demo) -> None:
     assert demo.final(chat).startswith("Final answer:")
 
 
-def test_the_recipe_of_the_seed_works_as_well(demo: Demo) -> None:
+def test_recipe_route_decides_a_call(demo: Demo) -> None:
     parts = [{"type": "text", "text": "Weather in Oslo"}]
     user = {"id": "m1", "role": "user", "parts": parts}
     first = demo.http.post("/api/chat-recipe", json={"id": "recipe", "messages": [user]})
@@ -143,7 +141,7 @@ def test_with_sign_in_the_link_opens_the_page_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []  # nothing is left behind
 
 
-def test_a_port_that_is_taken_is_one_clear_line(demo: Demo, tmp_path: Path) -> None:
+def test_taken_port_is_one_line(demo: Demo, tmp_path: Path) -> None:
     port = demo.url.rpartition(":")[2]
     done = run("demo", "--port", port, "--no-open", cwd=tmp_path, env=os.environ)
     assert done.returncode == 1
@@ -151,7 +149,7 @@ def test_a_port_that_is_taken_is_one_clear_line(demo: Demo, tmp_path: Path) -> N
     assert "Traceback" not in done.stderr
 
 
-def test_a_coding_agent_asks_through_its_hook(tmp_path: Path) -> None:
+def test_coding_agent_asks_through_its_hook(tmp_path: Path) -> None:
     demo = Demo(tmp_path, "--no-auth", "--data", str(tmp_path / "kept"))
 
     def asked(tool: str) -> Any:

@@ -67,7 +67,7 @@ def approve_all(world: World) -> None:
     inbox.close()
 
 
-def test_a_good_set_up_is_well_and_stays_as_it_is(world: World) -> None:
+def test_healthy_store_passes_unchanged(world: World) -> None:
     world.mail()
     before = sql(world, "SELECT * FROM event") + sql(world, "SELECT * FROM call")
     found = checks(world)
@@ -82,7 +82,7 @@ def test_a_good_set_up_is_well_and_stays_as_it_is(world: World) -> None:
 # -- who takes it further
 
 
-def test_a_due_run_of_an_agent_wants_a_worker(world: World) -> None:
+def test_due_agent_run_needs_a_worker(world: World) -> None:
     agent_run(world)
     approve_all(world)
     assert checks(world)["due"]["state"] == "ok", "a worker may be on its way"
@@ -93,7 +93,7 @@ def test_a_due_run_of_an_agent_wants_a_worker(world: World) -> None:
     assert "sayso worker" in due["text"]
 
 
-def test_a_due_run_of_plain_code_waits_for_that_code(world: World) -> None:
+def test_due_run_of_code_is_noted(world: World) -> None:
     world.mail()
     approve_all(world)
     sql(world, "UPDATE run SET ready_at = ready_at - ?", HOURS)
@@ -101,7 +101,7 @@ def test_a_due_run_of_plain_code_waits_for_that_code(world: World) -> None:
     assert (due["state"], due["text"].split(" decided")[0]) == ("note", "1 run of assistant")
 
 
-def test_expired_requests_that_are_still_open_are_reported(world: World) -> None:
+def test_open_expired_requests_are_reported(world: World) -> None:
     world.mail(expires_in=3600)
     world.mail("r2")
     stolen(world, "UPDATE call SET expires_at = created WHERE expires_at IS NOT NULL")
@@ -118,7 +118,7 @@ def test_expired_requests_that_are_still_open_are_reported(world: World) -> None
     assert checks(world)["overdue"]["text"].startswith("0 requests and 0 leases")
 
 
-def test_an_expired_lease_is_reported(world: World) -> None:
+def test_expired_lease_is_reported(world: World) -> None:
     world.mail()
     sql(world, "UPDATE run SET owner = 'gone', ready_at = created - ?", HOURS)
     assert "1 lease to close, overdue by 3 h" in checks(world, code=1)["overdue"]["text"]
@@ -138,7 +138,7 @@ def test_tokens_without_an_end_are_named(world: World) -> None:
     assert tokens["text"].endswith("and 2 more")
 
 
-def test_a_forged_token_is_reported(world: World) -> None:
+def test_forged_token_is_reported(world: World) -> None:
     world.token("ana", "--for", "30d")
     stolen(world, "UPDATE credential SET role = 'admin'")
     tokens = checks(world, code=1)["tokens"]
@@ -146,7 +146,7 @@ def test_a_forged_token_is_reported(world: World) -> None:
     assert "ana (admin)" in tokens["text"]
 
 
-def test_a_token_whose_row_was_changed_without_the_key_is_reported(world: World) -> None:
+def test_token_row_changed_without_key_is_reported(world: World) -> None:
     """Lists leave such rows out, so only ``doctor`` shows them."""
     world.token("ana", "--for", "30d")
     world.token("ben", "--for", "30d")
@@ -158,9 +158,7 @@ def test_a_token_whose_row_was_changed_without_the_key_is_reported(world: World)
     assert "ben" not in tokens["text"]
 
 
-def test_the_tier_follows_from_tokens_and_keys(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tier_follows_from_tokens_and_keys(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = new_key("ed25519")
     monkeypatch.setenv("SAYSO_KEY", pair)
     monkeypatch.setenv("SAYSO_ROW_KEY", "a-row-key-for-this-test-alone-long-enough")
@@ -178,7 +176,7 @@ def test_the_tier_follows_from_tokens_and_keys(
     assert "can only verify" in found["key"]["text"]
 
 
-def test_the_tier_of_hooks_and_of_the_proxy(world: World) -> None:
+def test_tier_of_hooks_and_of_the_proxy(world: World) -> None:
     world.mail()
     payload = {"session_id": "s", "cwd": "/src", "tool_use_id": "toolu_1"}
     payload |= {"hook_event_name": "PreToolUse", "tool_name": "Bash"}
@@ -203,7 +201,7 @@ def test_the_tier_of_hooks_and_of_the_proxy(world: World) -> None:
 # -- the file
 
 
-def test_a_store_of_an_impossible_version_is_left_alone(world: World) -> None:
+def test_store_of_invalid_version_is_not_touched(world: World) -> None:
     world.mail()
     sql(world, "UPDATE meta SET value = '0' WHERE key = 'version'")
     found = checks(world, code=1)
@@ -220,7 +218,7 @@ def test_another_journal_is_reported(world: World) -> None:
     assert checks(world)["durable"]["state"] == "ok"
 
 
-def test_a_network_file_system_is_wrong(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_network_file_system_is_wrong(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.mail()
     monkeypatch.setattr(files, "_file_system", lambda path: "nfs4")
     assert "network file system (nfs4)" in checks(world, code=1)["store"]["text"]
@@ -230,19 +228,19 @@ class Usage(NamedTuple):
     free: int
 
 
-def test_a_full_disk_is_wrong(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_wrong(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.mail()
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(1_000_000))
     assert "0.0 GB free" in checks(world, code=1)["disk"]["text"]
 
 
-def test_an_empty_file_is_no_store_and_stays_empty(world: World) -> None:
+def test_empty_file_stays_empty(world: World) -> None:
     (world.folder / "sayso.db").touch()
     assert "there is no store" in checks(world, code=1)["store"]["text"]
     assert [path.name for path in world.folder.iterdir()] == ["sayso.db"]
 
 
-def test_a_database_of_another_program_is_reported(world: World) -> None:
+def test_database_of_another_program_is_reported(world: World) -> None:
     sql(world, "CREATE TABLE mine (x)")
     assert "holds something else" in checks(world, code=1)["store"]["text"]
 
@@ -255,9 +253,7 @@ def test_spans_are_short(seconds: float, words: str) -> None:
     assert span(seconds) == words
 
 
-def test_a_record_that_is_not_sealed_is_reported(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unsealed_record_is_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = new_key("ed25519")
     monkeypatch.setenv("SAYSO_KEY", public_key(pair))
     monkeypatch.setenv("SAYSO_ROW_KEY", "a-row-key-for-this-test-alone-long-enough")

@@ -63,7 +63,7 @@ def checks(world: World, code: int = 0) -> dict[str, dict[str, str]]:
     return {check["name"]: check for check in report["checks"]}
 
 
-def test_a_good_set_up_is_well(pg: World) -> None:
+def test_healthy_database_passes(pg: World) -> None:
     pg.mail()
     found = checks(pg)
     assert found["engine"]["text"].startswith("PostgreSQL ")
@@ -75,14 +75,12 @@ def test_a_good_set_up_is_well(pg: World) -> None:
     assert "from SAYSO_KEY" in found["key"]["text"]
 
 
-def test_an_empty_database_is_no_store_and_stays_empty(pg: World) -> None:
+def test_empty_database_stays_empty(pg: World) -> None:
     assert "no store in its schema 'sayso'" in checks(pg, code=1)["store"]["text"]
     assert sql(pg.url, "SELECT to_regclass('sayso.meta')") == [(None,)]
 
 
-def test_a_database_that_cannot_keep_every_text_is_reported(
-    pg: World, server: PostgresServer
-) -> None:
+def test_database_encoding_is_reported(pg: World, server: PostgresServer) -> None:
     pg.mail()
     assert "encoding" not in checks(pg)
     sql(pg.url, "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
@@ -95,9 +93,7 @@ def test_a_database_that_cannot_keep_every_text_is_reported(
     assert "encoding LATIN1" in found["text"]
 
 
-def test_a_server_that_was_started_from_a_base_backup_is_noted(
-    pg: World, server: PostgresServer
-) -> None:
+def test_server_from_base_backup_is_noted(pg: World, server: PostgresServer) -> None:
     """PostgreSQL renames the backup label after it started from one; nothing else is left."""
     pg.mail()
     assert "sayso recover --force" in checks(pg)["restore"]["text"]
@@ -123,19 +119,19 @@ def test_reading_commands_create_no_store(pg: World, command: str) -> None:
     assert sql(pg.url, "SELECT to_regnamespace('sayso')") == [(None,)]
 
 
-def test_a_first_token_makes_the_store(pg: World) -> None:
+def test_first_token_creates_the_store(pg: World) -> None:
     pg.token("ana")
     assert "ana" in pg.cli("token", "list")
 
 
-def test_a_server_that_is_away_is_reported_without_the_password(pg: World) -> None:
+def test_unreachable_server_hides_the_password(pg: World) -> None:
     pg.url = "postgresql://me:secret@127.0.0.1:1/x"
     said = pg.cli("doctor", code=1)
     assert "cannot be reached" in said
     assert "secret" not in said
 
 
-def test_a_key_is_wanted(pg: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_key_is_reported(pg: World, monkeypatch: pytest.MonkeyPatch) -> None:
     pg.mail()
     monkeypatch.delenv("SAYSO_KEY")
     assert "SAYSO_KEY is not set" in checks(pg, code=1)["key"]["text"]
@@ -143,7 +139,7 @@ def test_a_key_is_wanted(pg: World, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "which is missing" in checks(pg, code=1)["store"]["text"]
 
 
-def test_a_server_that_forgets_is_wrong(pg: World) -> None:
+def test_server_without_fsync_is_wrong(pg: World) -> None:
     pg.mail()
     url = pg.url
     pg.url = f"{url}&options=-csynchronous_commit%3Doff"
@@ -156,7 +152,7 @@ def test_a_server_that_forgets_is_wrong(pg: World) -> None:
         assert "fsync is off" in pg.cli("doctor", code=1)
 
 
-def test_a_standby_that_is_asked_for_and_not_there(pg: World, server: PostgresServer) -> None:
+def test_missing_standby_is_reported(pg: World, server: PostgresServer) -> None:
     pg.mail()
     wanted = "SELECT current_setting('synchronous_standby_names')"
     try:
@@ -172,7 +168,7 @@ def test_a_standby_that_is_asked_for_and_not_there(pg: World, server: PostgresSe
         until(lambda: sql(server.url, wanted) == [("",)])
 
 
-def test_a_standby_is_no_place_to_write(pg: World, server: PostgresServer) -> None:
+def test_read_only_standby_is_reported(pg: World, server: PostgresServer) -> None:
     pg.mail()
     server.stop()
     mark = server.folder / "data" / "standby.signal"
@@ -187,13 +183,13 @@ def test_a_standby_is_no_place_to_write(pg: World, server: PostgresServer) -> No
     assert checks(pg)["durable"]["state"] == "ok"
 
 
-def test_a_read_only_server_is_reported(pg: World) -> None:
+def test_read_only_server_is_reported(pg: World) -> None:
     pg.mail()
     pg.url += "&options=-cdefault_transaction_read_only%3Don"
     assert "nothing can be written" in checks(pg, code=1)["server"]["text"]
 
 
-def test_a_restored_database_is_reported(pg: World) -> None:
+def test_restored_database_is_reported(pg: World) -> None:
     pg.mail()
     sql(pg.url, "UPDATE sayso.meta SET value = '1.00000001.2.3' WHERE key = 'identity'")
     assert "sayso recover" in checks(pg, code=1)["restore"]["text"]
@@ -230,7 +226,7 @@ class Pooler:
         self._socket.close()
 
 
-def test_a_pooler_is_noted(pg: World, server: PostgresServer) -> None:
+def test_pooler_is_noted(pg: World, server: PostgresServer) -> None:
     pg.mail()
     assert "pooler" not in checks(pg)
     folder = Path(tempfile.mkdtemp(prefix="sayso-pooler-"))
@@ -250,9 +246,7 @@ def test_clocks_that_differ_are_wrong(pg: World, monkeypatch: pytest.MonkeyPatch
     assert "10 min apart" in checks(pg, code=1)["clock"]["text"]
 
 
-def test_a_transaction_that_holds_up_the_feed_is_reported(
-    pg: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_transaction_blocking_feed_is_reported(pg: World, monkeypatch: pytest.MonkeyPatch) -> None:
     pg.mail()
     monkeypatch.setattr(doctor_stores, "_OPEN_SECONDS", 0.0)
     with psycopg.connect(pg.url) as connection:
@@ -262,7 +256,7 @@ def test_a_transaction_that_holds_up_the_feed_is_reported(
     assert "stream" not in checks(pg)
 
 
-def test_the_connections_of_a_process_are_those_of_its_store() -> None:
+def test_connections_of_a_process_are_those_of_its_store() -> None:
     pool = inspect.signature(PostgresStore).parameters["size"].default
     listening = 1
     assert pool + listening == doctor_stores._PER_PROCESS
@@ -294,7 +288,7 @@ def test_overdue_runs_and_requests_are_reported(pg: World) -> None:
     assert "overdue by 3 h" in found["overdue"]["text"]
 
 
-def test_a_newer_and_an_impossible_schema_are_left_alone(pg: World) -> None:
+def test_newer_or_invalid_schema_is_not_touched(pg: World) -> None:
     pg.mail()
     sql(pg.url, "UPDATE sayso.meta SET value = '99' WHERE key = 'version'")
     assert "newer version" in checks(pg, code=1)["schema"]["text"]
@@ -304,7 +298,7 @@ def test_a_newer_and_an_impossible_schema_are_left_alone(pg: World) -> None:
     assert version == [("0",)]
 
 
-def test_a_service_that_hides_its_identity_is_noted(pg: World) -> None:
+def test_service_that_hides_its_identity_is_noted(pg: World) -> None:
     pg.mail()
     sql(pg.url, "REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC")
     sql(pg.url, "DROP ROLE IF EXISTS guest")

@@ -14,7 +14,7 @@ from sayso import Gate, Option, Question
 # -- deciding
 
 
-def test_a_approves_what_was_shown(world: World) -> None:
+def test_key_approves_shown_request(world: World) -> None:
     request = world.mail()
     person = world.person("approve", request)
     card = person.at_prompt("a")
@@ -28,7 +28,7 @@ def test_a_approves_what_was_shown(world: World) -> None:
     assert world.resume() == "sent to ana@example.com"
 
 
-def test_bare_enter_asks_again_and_five_of_them_leave_it_pending(world: World) -> None:
+def test_repeated_enter_leaves_it_pending(world: World) -> None:
     request = world.mail()
     person = world.person("approve", request)
     for _ in range(5):
@@ -40,7 +40,7 @@ def test_bare_enter_asks_again_and_five_of_them_leave_it_pending(world: World) -
 
 
 @pytest.mark.parametrize("word", ["y", "yes", "ok", "approve", "aa", "1", "ä", "\x1b[A"])
-def test_an_unknown_key_decides_nothing(world: World, word: str) -> None:
+def test_unknown_key_decides_nothing(world: World, word: str) -> None:
     request = world.mail()
     person = world.person("approve", request)
     person.at_prompt(word)
@@ -61,7 +61,7 @@ def test_keys_typed_before_the_card_do_not_count(world: World) -> None:
     assert world.get(request).status == "pending"
 
 
-def test_a_paste_decides_nothing(world: World) -> None:
+def test_paste_decides_nothing(world: World) -> None:
     request = world.mail()
     person = world.person("approve", request)
     person.at_prompt("\x1b[200~a\x1b[201~")
@@ -101,7 +101,7 @@ def test_sigterm_leaves_it_pending(world: World) -> None:
     assert world.get(request).status == "pending"
 
 
-def test_a_closed_terminal_leaves_it_pending(world: World) -> None:
+def test_closed_terminal_leaves_it_pending(world: World) -> None:
     request = world.mail()
     person = world.person("approve", request)
     person.sees("uit > ")
@@ -120,7 +120,7 @@ def test_reject_with_a_reason(world: World) -> None:
     assert (done.status, done.decision.message) == ("rejected", "not today")
 
 
-def test_decisions_that_the_rule_does_not_allow_are_not_offered(world: World) -> None:
+def test_disallowed_decisions_are_not_offered(world: World) -> None:
     request = world.mail(allowed=("approve", "reject"))
     person = world.person("approve", request)
     assert "[e]dit" not in person.at_prompt("e")
@@ -129,7 +129,7 @@ def test_decisions_that_the_rule_does_not_allow_are_not_offered(world: World) ->
     assert person.ends(75).count("Nothing was decided") == 2
 
 
-def test_respond_gives_a_result_in_place_of_the_run(world: World) -> None:
+def test_respond_replaces_the_run(world: World) -> None:
     request = world.mail()
     person = world.person("respond", request)
     person.at_prompt('{"broken', r"go back\): ")
@@ -161,7 +161,7 @@ def test_edit_shows_the_diff_and_asks_again(world: World) -> None:
     assert world.ran == [("ben@example.com", "Hi")]
 
 
-def test_the_file_that_is_edited_is_private_and_goes_away(world: World) -> None:
+def test_edited_file_is_private_and_removed(world: World) -> None:
     request = world.mail(body="\x1b[2J\u202e ü")
     copy = world.folder / "copy"
     editor = world.editor(
@@ -178,7 +178,7 @@ def test_the_file_that_is_edited_is_private_and_goes_away(world: World) -> None:
     assert "\\u001b[2J\\u202e ü" in text
 
 
-def test_an_edit_that_is_no_json_or_breaks_the_schema_is_edited_again_or_left(world: World) -> None:
+def test_invalid_edit_is_edited_again(world: World) -> None:
     request = world.mail()
     step = world.folder / "step"
     twice = '{"to": 1, "to": 2}'
@@ -204,7 +204,7 @@ def test_an_edit_that_is_no_json_or_breaks_the_schema_is_edited_again_or_left(wo
     assert world.get(request).status == "pending"
 
 
-def test_an_edit_that_changes_nothing_or_fails_is_no_edit(world: World) -> None:
+def test_unchanged_or_failed_edit_is_ignored(world: World) -> None:
     request = world.mail()
     for editor, said in (
         (world.editor("pass"), "You changed nothing"),
@@ -273,7 +273,7 @@ def test_options_are_picked_by_number(world: World) -> None:
     gate.close()
 
 
-def test_several_options_and_own_words(world: World) -> None:
+def test_several_options_and_free_text(world: World) -> None:
     tops = Question("Toppings?", ("Ham", "Olives", "Corn"), multiple=True, free_text=True)
     request = world.ask("q", lambda gate: gate.ask_sync(tops))
     person = world.person("respond", request)
@@ -289,7 +289,7 @@ def test_several_options_and_own_words(world: World) -> None:
     assert world.json("show", other)["decision"]["value"] == ["Ham", "Corn"]
 
 
-def test_free_text_is_taken_as_it_is_typed_or_pasted(world: World) -> None:
+def test_free_text_may_be_typed_or_pasted(world: World) -> None:
     request = world.ask("q", lambda gate: gate.ask_sync("Why?"))
     person = world.person("respond", request)
     person.at_prompt("", r"go back\): ")
@@ -300,7 +300,7 @@ def test_free_text_is_taken_as_it_is_typed_or_pasted(world: World) -> None:
     assert world.json("show", request)["decision"]["value"] == "two\nlines"
 
 
-def test_a_schema_is_answered_in_the_editor(world: World) -> None:
+def test_schema_question_is_answered_in_editor(world: World) -> None:
     schema = {"type": "object", "properties": {"zip": {"type": "string", "pattern": "^[0-9]+$"}}}
     request = world.ask("q", lambda gate: gate.ask_sync(Question("Zip?", schema=schema)))
     person = world.person("respond", request, EDITOR=world.editor("value['zip'] = 'abc'"))
@@ -313,7 +313,7 @@ def test_a_schema_is_answered_in_the_editor(world: World) -> None:
     assert world.json("show", request)["decision"]["value"] == {"zip": "10115"}
 
 
-def test_where_anything_will_do_words_are_words_and_json_is_written_in_the_editor(
+def test_open_question_takes_text_or_json(
     world: World,
 ) -> None:
     question = Question("Why?", schema={}, free_text=True)
@@ -330,7 +330,7 @@ def test_where_anything_will_do_words_are_words_and_json_is_written_in_the_edito
     assert world.json("show", other)["decision"]["value"] == {"a": 42}
 
 
-def test_a_question_can_be_refused(world: World) -> None:
+def test_question_can_be_refused(world: World) -> None:
     request = world.ask("q", lambda gate: gate.ask_sync("Why?"))
     person = world.person("reject", request)
     person.at_prompt("", r"Enter for none\): ")
@@ -338,7 +338,7 @@ def test_a_question_can_be_refused(world: World) -> None:
     assert world.get(request).status == "rejected"
 
 
-def test_an_approval_of_a_text_shows_text_and_details(world: World) -> None:
+def test_confirmation_shows_text_and_details(world: World) -> None:
     request = world.ask("q", lambda gate: gate.confirm_sync("Publish?", {"files": ["a", "b"]}))
     person = world.person("approve", request)
     card = person.at_prompt("a")
@@ -350,7 +350,7 @@ def test_an_approval_of_a_text_shows_text_and_details(world: World) -> None:
 # -- in doubt
 
 
-def test_in_doubt_it_did_run(world: World) -> None:
+def test_doubt_is_settled_with_result(world: World) -> None:
     request = world.doubt()
     person = world.person("approve", request)
     card = person.at_prompt("a")
@@ -364,7 +364,7 @@ def test_in_doubt_it_did_run(world: World) -> None:
     assert world.ran == []
 
 
-def test_in_doubt_run_it_again(world: World) -> None:
+def test_doubt_is_settled_by_rerun(world: World) -> None:
     request = world.doubt()
     person = world.person("approve", request)
     person.at_prompt("2")
@@ -373,7 +373,7 @@ def test_in_doubt_run_it_again(world: World) -> None:
     assert len(world.ran) == 1
 
 
-def test_in_doubt_give_up(world: World) -> None:
+def test_doubt_is_settled_as_failed(world: World) -> None:
     request = world.doubt()
     person = world.person("reject", request)
     person.at_prompt("never mind", r"Enter for none\): ")
@@ -384,7 +384,7 @@ def test_in_doubt_give_up(world: World) -> None:
 # -- grants
 
 
-def test_prompt_shows_what_grant_covers(world: World) -> None:
+def test_prompt_shows_coverage_of_grant(world: World) -> None:
     def shell(run: str, line: str) -> str:
         def act(gate: Gate) -> None:
             def bash(command: str, cwd: str) -> str:

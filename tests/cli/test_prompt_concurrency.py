@@ -11,7 +11,7 @@ from cli_world import World
 from sayso import Inbox, Reviewer, testing
 
 
-def test_a_decision_made_elsewhere_closes_the_prompt(world: World) -> None:
+def test_decision_made_elsewhere_closes_the_prompt(world: World) -> None:
     request = world.mail()
     person = world.person("approve", request)
     person.sees("uit > ")
@@ -21,7 +21,7 @@ def test_a_decision_made_elsewhere_closes_the_prompt(world: World) -> None:
     assert "Decided by Ben (python)" in person.ends(5)
 
 
-def test_an_edit_made_elsewhere_is_shown_before_anything_is_decided(world: World) -> None:
+def test_edit_elsewhere_is_shown_first(world: World) -> None:
     request = world.mail(quorum=2)
     person = world.person("approve", request, SAYSO_TOKEN=world.token("ana"))
     person.sees("uit > ")
@@ -44,7 +44,7 @@ def test_expiry_closes_the_prompt(world: World) -> None:
     assert world.get(request).status == "expired"
 
 
-def test_a_person_who_may_not_decide_is_refused(world: World) -> None:
+def test_non_reviewer_is_refused(world: World) -> None:
     request = world.mail(reviewers=("somebody-else",))
     person = world.person("approve", request)
     person.at_prompt("a")
@@ -52,7 +52,7 @@ def test_a_person_who_may_not_decide_is_refused(world: World) -> None:
     assert world.get(request).status == "pending"
 
 
-def test_two_people_at_once_one_wins(world: World) -> None:
+def test_one_of_two_deciders_wins(world: World) -> None:
     request = world.mail()
     people = [world.person("approve", request) for _ in range(2)]
     for person in people:
@@ -98,7 +98,7 @@ def test_walk_through_the_inbox(world: World) -> None:
     assert world.get(third).status == "approved"
 
 
-def test_several_at_once_after_all_were_shown(world: World) -> None:
+def test_several_requests_are_decided_after_showing(world: World) -> None:
     requests = [world.mail(f"r{n}", to=f"{n}@example.com") for n in range(4)]
     person = world.person("inbox", "--decide", rows=100)
     person.at_prompt("1,3-4 a", "to quit > ")
@@ -115,7 +115,7 @@ def test_several_at_once_after_all_were_shown(world: World) -> None:
     assert statuses == ["approved", "rejected", "approved", "approved"]
 
 
-def test_several_never_with_high_risk_or_unlike_ones(world: World) -> None:
+def test_bulk_excludes_high_risk_requests(world: World) -> None:
     world.mail("r1", risk="high")
     world.mail("r2")
     world.ask("r3", lambda gate: gate.confirm_sync("Publish?"))

@@ -252,7 +252,7 @@ def test_older_store_is_not_upgraded(
     assert contents(world.folder) == before
 
 
-def test_key_that_is_missing_is_not_made(world: World, command: tuple[str, ...]) -> None:
+def test_missing_key_is_not_created(world: World, command: tuple[str, ...]) -> None:
     request = world.mail()
     (world.folder / "sayso.db.key").unlink()
     before = contents(world.folder)
@@ -263,7 +263,7 @@ def test_key_that_is_missing_is_not_made(world: World, command: tuple[str, ...])
 # -- what the next writer will record
 
 
-def test_lists_show_what_is_overdue(world: World) -> None:
+def test_lists_show_overdue_requests(world: World) -> None:
     expired = world.mail(expires_in=0.05)
     pending = world.mail("r2", expires_in=3600)
     assert [one["id"] for one in world.json("inbox")["items"]] == [pending]
@@ -366,7 +366,7 @@ def test_older_postgres_store_is_not_upgraded(
 # -- audit explain
 
 
-def test_explain_shows_what_differs(world: World) -> None:
+def test_explain_shows_the_difference(world: World) -> None:
     request = world.mail()
     assert world.json("audit", "explain", request[:8])["ok"] is True
     with closing(sqlite3.connect(world.folder / "sayso.db")) as connection, connection:

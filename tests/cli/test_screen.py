@@ -25,7 +25,7 @@ def test_resizing_changes_nothing(world: World) -> None:
     assert "Approved." in person.ends(0)
 
 
-def test_the_terminal_is_given_back_as_it_was(world: World) -> None:
+def test_terminal_state_is_restored(world: World) -> None:
     request = world.mail()
     person = world.person("approve", request)
     person.at_prompt("q")
@@ -85,7 +85,7 @@ def test_long_arguments_cannot_be_approved_before_their_end(world: World) -> Non
     assert world.get(request).status == "approved"
 
 
-def test_long_arguments_can_be_approved_unseen_by_typing_the_name(world: World) -> None:
+def test_typed_name_approves_unseen_arguments(world: World) -> None:
     request = world.mail(body="x" * 100_000)
     person = world.person("approve", request, rows=24)
     person.at_prompt("a")
@@ -96,7 +96,7 @@ def test_long_arguments_can_be_approved_unseen_by_typing_the_name(world: World) 
     assert world.get(request).status == "approved"
 
 
-def test_high_risk_wants_the_name_of_the_tool(world: World) -> None:
+def test_high_risk_needs_tool_name_typed(world: World) -> None:
     request = world.mail(risk="high")
     person = world.person("approve", request)
     person.at_prompt("a")
@@ -129,7 +129,7 @@ def test_yes_piped_in_decides_nothing(world: World) -> None:
     assert world.get(request).status == "pending"
 
 
-def test_a_closed_stdin_decides_nothing(world: World) -> None:
+def test_closed_stdin_decides_nothing(world: World) -> None:
     request = world.mail()
     line = f"{' '.join(command('approve', request))} <&-"
     done = subprocess.run(line, shell=True, env=environment(world), capture_output=True, text=True)
@@ -137,7 +137,7 @@ def test_a_closed_stdin_decides_nothing(world: World) -> None:
     assert world.get(request).status == "pending"
 
 
-def test_a_terminal_on_one_side_only_is_no_terminal(world: World) -> None:
+def test_half_a_terminal_is_no_terminal(world: World) -> None:
     request = world.mail()
     main, other = pty.openpty()
     done = subprocess.run(

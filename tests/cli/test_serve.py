@@ -133,7 +133,7 @@ def say(client: httpx.Client, words: str) -> None:
     assert client.post("/api/chat", json=body).status_code == 200
 
 
-def test_a_killed_server_continues_where_it_was(place: Place) -> None:
+def test_killed_server_continues_where_it_was(place: Place) -> None:
     server, client = place.serve("agents:agent")
     say(client, "Weather in Oslo")
     server.kill()
@@ -154,7 +154,7 @@ def _runs(client: httpx.Client) -> list[dict[str, Any]]:
     return items
 
 
-def test_a_stop_waits_for_what_is_running(place: Place) -> None:
+def test_stop_waits_for_running_call(place: Place) -> None:
     run = place.ask()
     server, client = place.serve("agents:slow")
     approve_all(client)
@@ -187,7 +187,7 @@ def test_ctrl_c_twice_ends_it_quietly(place: Place, command: str, pause: float) 
 
 @pytest.mark.parametrize("agent", ["patient", "blocked"])
 @pytest.mark.parametrize("command", ["serve", "worker"])
-def test_a_second_ctrl_c_cuts_short_what_is_running(place: Place, command: str, agent: str) -> None:
+def test_second_ctrl_c_interrupts_running_call(place: Place, command: str, agent: str) -> None:
     place.ask()
     with Inbox(place.url) as inbox:
         (request,) = inbox.pending_sync().items
@@ -206,7 +206,7 @@ def test_a_second_ctrl_c_cuts_short_what_is_running(place: Place, command: str, 
         assert request.kind == "in_doubt"
 
 
-def test_a_client_that_waits_is_released_when_the_server_stops(place: Place) -> None:
+def test_waiting_client_is_released_at_stop(place: Place) -> None:
     server, client = place.serve()
     made = client.post(
         "/api/requests", json={"tool": "pay", "args": {}}, headers={"Idempotency-Key": "k"}
@@ -224,7 +224,7 @@ def test_a_client_that_waits_is_released_when_the_server_stops(place: Place) -> 
     client.close()
 
 
-def test_a_server_without_workers_leaves_it_to_a_worker(place: Place) -> None:
+def test_server_without_workers_resumes_nothing(place: Place) -> None:
     _, client = place.serve("agents:agent", "--workers", "0")
     say(client, "Weather in Oslo")
     approve_all(client)
@@ -239,9 +239,7 @@ def test_a_server_without_workers_leaves_it_to_a_worker(place: Place) -> None:
 
 
 @pytest.mark.parametrize("page", ["", "https://approvals.example.com/"])
-def test_the_link_that_signs_in_leads_to_where_people_open_the_page(
-    place: Place, page: str
-) -> None:
+def test_sign_in_link_uses_page_url(place: Place, page: str) -> None:
     options = ["--page-url", page] if page else []
     served = Terminal("serve", "--port", "0", *options, cwd=place.folder, env=place.env)
     served.expect(r"Sayso is at (http://[\d.:]+)")
@@ -256,7 +254,7 @@ def test_the_link_that_signs_in_leads_to_where_people_open_the_page(
     assert served.exitstatus == 0
 
 
-def test_a_worker_tells_each_step(place: Place) -> None:
+def test_worker_logs_each_step(place: Place) -> None:
     """One log line and one count each: claimed, resumed, call started, call done, run done."""
     run = place.ask()
     command = ("worker", "agents:slow", "--metrics", "0", "--log-json")
@@ -318,9 +316,7 @@ def test_server_listens_on_unix_socket(place: Place) -> None:
         ([], False),
     ],
 )
-def test_plain_http_for_other_machines_is_warned_of(
-    place: Place, options: list[str], warns: bool
-) -> None:
+def test_plain_http_for_others_is_warned_of(place: Place, options: list[str], warns: bool) -> None:
     command = ("serve", *options, "--policy", "no-such-file")
     done = run(*command, cwd=place.folder, env=place.env)
     assert ("plain HTTP" in done.stderr) == warns, done.stderr
@@ -364,7 +360,7 @@ def test_store_in_git_is_warned_of(place: Place, ignored: str | None, warns: boo
         (["worker", "agents:agent", "--metrics", "256.0.0.1:9321"], "cannot listen"),
     ],
 )
-def test_a_server_that_cannot_start_prints_one_line(
+def test_server_that_cannot_start_prints_one_line(
     place: Place, command: list[str], says: str
 ) -> None:
     done = run(*command, cwd=place.folder, env=place.env)
@@ -375,9 +371,7 @@ def test_a_server_that_cannot_start_prints_one_line(
 
 @pytest.mark.parametrize("agent", ["elsewhere", "adapted"])
 @pytest.mark.parametrize("command", ["serve", "worker"])
-def test_without_a_store_option_the_agents_store_is_used(
-    place: Place, command: str, agent: str
-) -> None:
+def test_store_defaults_to_that_of_agent(place: Place, command: str, agent: str) -> None:
     del place.env["SAYSO_STORE"]
     options = ("--port", "0") if command == "serve" else ()
     _, line = place.start(command, f"agents:{agent}", *options, until="(store: ")

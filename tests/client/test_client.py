@@ -35,7 +35,7 @@ def test_ask_wait_claim_report(client: Client, people: People) -> None:
     assert client.renew_sync(claim) is False
 
 
-async def test_the_same_on_a_loop(server: Server, people: People) -> None:
+async def test_async_client_asks_and_reports(server: Server, people: People) -> None:
     async with Client(server.url, people.token("bot")) as client:
         made = await client.confirm("Go?", {"where": "home"})
         people.will(yes)
@@ -48,9 +48,7 @@ async def test_the_same_on_a_loop(server: Server, people: People) -> None:
         assert (await client.cancel(asked.id, reason="never mind")).status == "cancelled"
 
 
-def test_the_same_key_is_the_same_request_and_another_body_is_a_conflict(
-    client: Client, people: People
-) -> None:
+def test_repeated_key_finds_its_request(client: Client, people: People) -> None:
     first = client.open_sync("refund", {"amount": 5}, key="k", run="r")
     assert client.open_sync("refund", {"amount": 5}, key="k", run="r").id == first.id
     with pytest.raises(sayso.Conflict, match="another body"):
@@ -76,7 +74,7 @@ def test_many_at_once_open_one_request(client: Client, people: People) -> None:
     assert len(set(ids)) == 1
 
 
-def test_keys_that_a_header_cannot_carry() -> None:
+def test_unsafe_keys_are_hashed() -> None:
     assert header_key("order-17/pay#0") == "order-17/pay#0"
     odd = ["", " padded ", "ünïcode", "new\nline", "x" * 201, "half \ud800 pair"]
     keys = {header_key(key) for key in odd}
@@ -84,7 +82,7 @@ def test_keys_that_a_header_cannot_carry() -> None:
     assert all(key.isascii() and len(key) <= 200 for key in keys)
 
 
-def test_a_wrong_token_and_a_wrong_role(server: Server, people: People) -> None:
+def test_wrong_token_or_role_is_refused(server: Server, people: People) -> None:
     with Client(server.url, "sayso_nonsense") as client, pytest.raises(sayso.Unauthenticated):
         client.open_sync("refund", {})
     with Client(server.url) as client, pytest.raises(sayso.Unauthenticated):
@@ -98,7 +96,7 @@ def test_a_wrong_token_and_a_wrong_role(server: Server, people: People) -> None:
     assert people.pending() == []
 
 
-def test_an_agent_sees_its_own_requests_only(client: Client, people: People) -> None:
+def test_agent_sees_its_own_requests_only(client: Client, people: People) -> None:
     made = client.open_sync("refund", {}, run="r", key="k")
     people.decide(yes)
     with Client(client.url, people.token("eve")) as eve:
@@ -130,7 +128,7 @@ def test_errors_have_their_names_and_fields(client: Client) -> None:
         client.open_sync("refund", {}, risk="huge")
 
 
-def test_too_many_is_waited_out_or_raised(serve: Callable[..., Server], people: People) -> None:
+def test_rate_limit_is_retried_or_raised(serve: Callable[..., Server], people: People) -> None:
     server = serve(limits=Limits(open_requests=1))
     token = people.token("bot")
     with Client(server.url, token, patience=0.2) as client:
@@ -145,35 +143,35 @@ def test_too_many_is_waited_out_or_raised(serve: Callable[..., Server], people: 
 
 
 @pytest.mark.parametrize("url", ["", "sayso.example", "ftp://sayso", "https://a:b@sayso", 5])
-def test_addresses_that_are_none(url: str) -> None:
+def test_invalid_address_is_refused(url: str) -> None:
     with pytest.raises(sayso.InvalidCall):
         Client(url)
 
 
 @pytest.mark.parametrize("token", ["", "two words", "line\nbreak", "ünïcode"])
-def test_tokens_that_are_none(token: str) -> None:
+def test_invalid_token_is_refused(token: str) -> None:
     with pytest.raises(sayso.InvalidCall, match="sayso token create"):
         Client("https://sayso.example", token)
 
 
-def test_a_token_read_from_a_file_with_its_line_end(server: Server, people: People) -> None:
+def test_token_may_end_with_newline(server: Server, people: People) -> None:
     with Client(server.url, f"{people.token('bot')}\n") as client:
         assert client.ask_sync("There?").agent == "bot"
 
 
-def test_an_id_is_only_an_id(client: Client) -> None:
+def test_id_is_only_an_id(client: Client) -> None:
     with pytest.raises(sayso.NotFound):
         client.wait_sync("../../healthz?", 0)
 
 
-def test_a_server_that_is_not_sayso(server: Server) -> None:
+def test_other_server_is_refused(server: Server) -> None:
     with Client(f"{server.url}/metrics") as client, pytest.raises(sayso.SaysoError):
         client.wait_sync("req_1", 0)
     with Client(f"{server.url}/inbox") as client, pytest.raises(sayso.SaysoError):
         client.wait_sync("req_1", 0)
 
 
-def test_the_client_brings_no_server_along() -> None:
+def test_client_imports_no_server() -> None:
     code = (
         "import sys, sayso.client\n"
         "loaded = {name.partition('.')[0] for name in sys.modules}\n"
@@ -185,7 +183,7 @@ def test_the_client_brings_no_server_along() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_an_unreachable_server_is_said_so() -> None:
+def test_unreachable_server_is_named() -> None:
     with reserved() as nobody:
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
         with Client(url, patience=0.5) as client, pytest.raises(Unreachable, match="check the URL"):

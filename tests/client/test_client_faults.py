@@ -47,9 +47,7 @@ def killed_while_running(server: Server, people: People, act: str = "begin") -> 
     return token
 
 
-def test_an_agent_killed_between_claim_and_report_leaves_a_doubt(
-    server: Server, people: People
-) -> None:
+def test_agent_killed_after_claim_leaves_doubt(server: Server, people: People) -> None:
     token = killed_while_running(server, people)
     doubt = until(lambda: [r for r in people.pending() if r.kind == "in_doubt"])[0]
     assert (doubt.tool, doubt.execution.attempts) == ("pay", 1)
@@ -61,7 +59,7 @@ def test_an_agent_killed_between_claim_and_report_leaves_a_doubt(
     assert people.inbox.get_sync(doubt.id).execution.attempts == 1
 
 
-def test_an_idempotent_call_runs_again_after_a_kill(
+def test_idempotent_call_runs_again_after_a_kill(
     serve: Callable[..., Server], people: People
 ) -> None:
     server = serve(policy=sayso.Policy([sayso.Rule("pay", effect="idempotent")]))
@@ -72,9 +70,7 @@ def test_an_idempotent_call_runs_again_after_a_kill(
     assert (item.kind, item.execution.attempts) == ("approval", 2)
 
 
-def test_a_server_that_restarts_under_a_waiting_agent(
-    url: str, people: People, gate_to: Gates
-) -> None:
+def test_waiting_agent_survives_server_restart(url: str, people: People, gate_to: Gates) -> None:
     with closing(reserved()) as port:
         first = Server(url, port).start()
         gate, results = gate_to(first.url), []
@@ -97,7 +93,7 @@ def test_a_server_that_restarts_under_a_waiting_agent(
             second.stop()
 
 
-def test_a_server_that_comes_up_late(url: str, people: People, gate_to: Gates) -> None:
+def test_agent_waits_for_late_server(url: str, people: People, gate_to: Gates) -> None:
     with closing(reserved()) as port:
         gate = gate_to(f"http://127.0.0.1:{port.getsockname()[1]}")
         answers: list[Any] = []
@@ -115,7 +111,7 @@ def test_a_server_that_comes_up_late(url: str, people: People, gate_to: Gates) -
 
 
 @pytest.mark.parametrize("lost", ["/api/requests", "/wait", "/result"])
-def test_a_lost_answer_repeats_nothing(
+def test_lost_answer_repeats_nothing(
     server: Server, people: People, gate_to: Gates, lost: str
 ) -> None:
     with closing(Lossy(server.url, lambda method, path: path.split("?")[0].endswith(lost))) as net:
@@ -134,9 +130,7 @@ def test_a_lost_answer_repeats_nothing(
         assert max(net.seen.values()) > 1
 
 
-def test_a_failure_whose_report_got_lost_is_a_failure(
-    server: Server, people: People, gate_to: Gates
-) -> None:
+def test_lost_failure_report_is_repeated(server: Server, people: People, gate_to: Gates) -> None:
     with closing(Lossy(server.url, lambda method, path: path.endswith("/result"))) as net:
         gate = gate_to(net.url)
 
@@ -152,9 +146,7 @@ def test_a_failure_whose_report_got_lost_is_a_failure(
         assert item.execution.status == "failed"
 
 
-def test_doubt_whose_report_got_lost_is_a_doubt(
-    server: Server, people: People, gate_to: Gates
-) -> None:
+def test_lost_doubt_report_is_repeated(server: Server, people: People, gate_to: Gates) -> None:
     with closing(Lossy(server.url, lambda method, path: path.endswith("/result"))) as net:
         gate, ran = gate_to(net.url), []
 
@@ -177,9 +169,7 @@ def test_doubt_whose_report_got_lost_is_a_doubt(
         assert (item.execution.status, item.execution.attempts) == ("failed", 1)
 
 
-def test_a_claim_whose_answer_got_lost_is_in_doubt_and_not_run(
-    server: Server, people: People, gate_to: Gates
-) -> None:
+def test_lost_claim_answer_leaves_doubt(server: Server, people: People, gate_to: Gates) -> None:
     with closing(Lossy(server.url, lambda method, path: path.endswith("/claim"))) as net:
         gate, ran = gate_to(net.url, lease=1), []
 
@@ -199,7 +189,7 @@ def test_a_claim_whose_answer_got_lost_is_in_doubt_and_not_run(
         assert item.execution.attempts == 2
 
 
-def test_a_long_call_keeps_its_claim(server: Server, people: People, gate_to: Gates) -> None:
+def test_long_call_keeps_its_claim(server: Server, people: People, gate_to: Gates) -> None:
     gate = gate_to(server.url, lease=1.5)
     running, go_on = threading.Event(), threading.Event()
 

@@ -30,9 +30,7 @@ def paying(gate: RemoteGate, ran: list[Any], **options: Any) -> Callable[..., st
     return pay
 
 
-def test_nothing_runs_before_a_yes_and_it_runs_once(
-    server: Server, people: People, gate_to: Gates
-) -> None:
+def test_call_runs_once_after_approval(server: Server, people: People, gate_to: Gates) -> None:
     ran: list[Any] = []
     gate = gate_to(server.url, wait=0)
     pay = paying(gate, ran)
@@ -52,9 +50,7 @@ def test_nothing_runs_before_a_yes_and_it_runs_once(
     assert (run.id, run.status) == ("bot/order-17", "done")
 
 
-def test_the_approved_arguments_run_and_not_those_of_the_caller(
-    server: Server, people: People, gate_to: Gates
-) -> None:
+def test_approved_arguments_run(server: Server, people: People, gate_to: Gates) -> None:
     ran: list[Any] = []
     pay = paying(gate_to(server.url), ran)
     people.will(lambda request: request.edit({"amount": 3}))
@@ -62,7 +58,7 @@ def test_the_approved_arguments_run_and_not_those_of_the_caller(
     assert ran == [("ana", 3)]
 
 
-async def test_async_functions_wait_together(server: Server, people: People) -> None:
+async def test_async_functions_wait_in_parallel(server: Server, people: People) -> None:
     async with RemoteGate(server.url, token=people.token("bot")) as gate:
         seen = []
 
@@ -80,7 +76,7 @@ async def test_async_functions_wait_together(server: Server, people: People) -> 
         assert {call.decision.by for call in seen if call.decision} == {"ana"}
 
 
-def test_a_remote_agent_cannot_take_the_key_of_a_local_one(
+def test_remote_agent_cannot_take_local_key(
     server: Server, people: People, url: str, gate_to: Gates
 ) -> None:
     local, ran = sayso.Gate(url, agent="bot", wait=0), list[str]()
@@ -146,9 +142,7 @@ async def test_asking_and_approving(server: Server, people: People) -> None:
         assert await gate.confirm("Delete?", {"what": "all"}) is False
 
 
-def test_each_ending_is_the_error_that_a_gate_raises(
-    server: Server, people: People, gate_to: Gates
-) -> None:
+def test_endings_raise_the_gates_errors(server: Server, people: People, gate_to: Gates) -> None:
     ran: list[Any] = []
     gate = gate_to(server.url)
     pay = paying(gate, ran)
@@ -163,7 +157,7 @@ def test_each_ending_is_the_error_that_a_gate_raises(
     assert ran == []
 
 
-def test_a_request_that_is_called_off(server: Server, people: People, gate_to: Gates) -> None:
+def test_cancelled_request_raises(server: Server, people: People, gate_to: Gates) -> None:
     ran: list[Any] = []
     gate = gate_to(server.url, wait=0)
     pay = paying(gate, ran)
@@ -175,7 +169,7 @@ def test_a_request_that_is_called_off(server: Server, people: People, gate_to: G
     assert ran == []
 
 
-def test_the_policy_of_the_server_allows_and_denies(
+def test_policy_of_the_server_allows_and_denies(
     serve: Callable[..., Server], people: People, gate_to: Gates
 ) -> None:
     rules = [Rule(tool="look", verdict="allow"), Rule(tool="erase", verdict="deny")]
@@ -207,9 +201,7 @@ def test_declared_function_asks_despite_default(
     assert ran == ["a"]
 
 
-def test_a_function_that_raises_is_not_run_again(
-    server: Server, people: People, gate_to: Gates
-) -> None:
+def test_failed_function_is_not_run_again(server: Server, people: People, gate_to: Gates) -> None:
     gate = gate_to(server.url)
     ran = []
 
@@ -253,9 +245,7 @@ def test_waiting_for_a_while(server: Server, people: People, gate_to: Gates) -> 
     assert len(people.inbox.history_sync().items) == 1
 
 
-def test_the_nth_same_call_is_a_call_of_its_own(
-    server: Server, people: People, gate_to: Gates
-) -> None:
+def test_equal_calls_are_numbered(server: Server, people: People, gate_to: Gates) -> None:
     ran: list[Any] = []
     gate = gate_to(server.url)
     pay = paying(gate, ran)
@@ -266,7 +256,7 @@ def test_the_nth_same_call_is_a_call_of_its_own(
     assert len(ran) == 2
 
 
-def test_a_named_key_with_other_content_is_a_conflict(
+def test_named_key_with_other_content_is_a_conflict(
     server: Server, people: People, gate_to: Gates
 ) -> None:
     gate = gate_to(server.url, wait=0)
@@ -280,7 +270,7 @@ def test_a_named_key_with_other_content_is_a_conflict(
     assert len(people.pending()) == 1
 
 
-def test_a_running_function_may_ask(server: Server, people: People, gate_to: Gates) -> None:
+def test_running_function_may_ask(server: Server, people: People, gate_to: Gates) -> None:
     gate = gate_to(server.url, wait=0)
 
     @gate.guard
@@ -300,9 +290,7 @@ def test_a_running_function_may_ask(server: Server, people: People, gate_to: Gat
         assert order() == "large, True"
 
 
-def test_what_an_agent_says_of_itself_makes_it_stricter(
-    server: Server, people: People, gate_to: Gates
-) -> None:
+def test_options_of_agent_only_tighten(server: Server, people: People, gate_to: Gates) -> None:
     gate = gate_to(server.url, wait=0)
     options = {"risk": "high", "reviewers": ["zoe"], "expires_in": "2h", "allowed": ["approve"]}
     with pytest.raises(sayso.Paused) as paused:
@@ -318,7 +306,7 @@ def test_what_an_agent_says_of_itself_makes_it_stricter(
         paying(gate, [], needs_approval=True)("bo")
 
 
-def test_a_sync_function_does_not_block_a_loop(
+def test_sync_function_does_not_block_a_loop(
     server: Server, people: People, gate_to: Gates
 ) -> None:
     pay = paying(gate_to(server.url, wait=0), [])
@@ -331,16 +319,14 @@ def test_a_sync_function_does_not_block_a_loop(
     assert people.pending() == []
 
 
-def test_in_a_thread_of_a_loop(server: Server, people: People, gate_to: Gates) -> None:
+def test_sync_function_runs_in_to_thread(server: Server, people: People, gate_to: Gates) -> None:
     pay = paying(gate_to(server.url), [])
     people.will(yes)
     assert asyncio.run(asyncio.to_thread(pay, "ana")) == "paid 5 to ana"
     until(lambda: not people.pending())
 
 
-def test_a_function_that_waits_for_its_own_run_is_told(
-    server: Server, people: People, gate_to: Gates
-) -> None:
+def test_self_waiting_function_is_refused(server: Server, people: People, gate_to: Gates) -> None:
     gate = gate_to(server.url)
 
     @gate.guard(key=lambda args: str(args["deep"]))
@@ -364,9 +350,7 @@ def test_a_function_that_waits_for_its_own_run_is_told(
         other()
 
 
-def test_a_thread_that_knows_nothing_of_the_run_is_refused(
-    server: Server, people: People, gate_to: Gates
-) -> None:
+def test_os_thread_without_run_is_refused(server: Server, people: People, gate_to: Gates) -> None:
     ran: list[Any] = []
     gate = gate_to(server.url)
     pay = paying(gate, ran)
@@ -447,7 +431,9 @@ def test_servers_rule_decides_about_a_lost_reply(
         server.stop()
 
 
-def test_remote_agents_report_frees_no_key(server: Server, people: People, gate_to: Gates) -> None:
+def test_report_of_remote_agent_frees_no_key(
+    server: Server, people: People, gate_to: Gates
+) -> None:
     class Declined(Exception):
         pass
 

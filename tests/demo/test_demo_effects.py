@@ -32,7 +32,7 @@ def test_effects_are_shared_and_outlive_their_object(tmp_path: Path) -> None:
     assert Effects.beside(store).all() == []
 
 
-async def test_effects_of_a_lent_store_are_kept_beside_it(tmp_path: Path) -> None:
+async def test_effects_are_kept_next_to_store(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/lent.db"
     agent = sayso.demo.agent()
     lend_store(agent, store)
@@ -42,7 +42,7 @@ async def test_effects_of_a_lent_store_are_kept_beside_it(tmp_path: Path) -> Non
     assert (tmp_path / "lent.db.effects").exists()
 
 
-def test_effects_without_a_file_are_cleared_too() -> None:
+def test_effects_in_memory_are_cleared() -> None:
     effects = Effects.beside("memory://")
     effects.record("a", {})
     assert len(effects.all()) == 1
@@ -63,7 +63,7 @@ def imports_of(path: Path) -> set[str]:
     return {name for name in found if name.split(".")[0] == "sayso"}
 
 
-def test_it_uses_the_public_face_alone() -> None:
+def test_demo_uses_public_api_only() -> None:
     for path in (SOURCE / "demo").glob("*.py"):
         modules = {name for name in imports_of(path) if name == name.lower()}
         inner = {name for name in modules if (SOURCE.parent / name.replace(".", "/")).is_dir()}
@@ -71,7 +71,7 @@ def test_it_uses_the_public_face_alone() -> None:
         assert {n for n in inner if not n.startswith("sayso.demo")} <= PUBLIC, path.name
 
 
-def test_only_its_own_command_knows_it() -> None:
+def test_only_demo_command_imports_demo() -> None:
     elsewhere = [p for p in SOURCE.rglob("*.py") if "demo" not in p.relative_to(SOURCE).parts[0]]
     users = {p.name for p in elsewhere if any("sayso.demo" in name for name in imports_of(p))}
     assert users == {"chat.py"}

@@ -97,7 +97,7 @@ NEEDS_NOBODY = [
 
 
 @pytest.mark.parametrize(("text", "calls"), NEEDS_A_YES)
-async def test_what_needs_a_yes_runs_after_it_and_once(
+async def test_gated_call_runs_once_after_approval(
     stage: Stage, text: str, calls: list[tuple[str, dict[str, Any]]]
 ) -> None:
     result = await stage.say(text)
@@ -110,7 +110,7 @@ async def test_what_needs_a_yes_runs_after_it_and_once(
 
 
 @pytest.mark.parametrize(("text", "call"), NEEDS_NOBODY)
-async def test_what_needs_nobody_runs_at_once(
+async def test_free_call_runs_at_once(
     stage: Stage, text: str, call: tuple[str, dict[str, Any]]
 ) -> None:
     result = await stage.say(text)
@@ -129,7 +129,7 @@ async def test_what_needs_nobody_runs_at_once(
         ("raining? weather!", "New York"),
     ],
 )
-async def test_the_city_stands_after_in(stage: Stage, text: str, city: str) -> None:
+async def test_city_follows_the_word_in(stage: Stage, text: str, city: str) -> None:
     result = await stage.say(text)
     assert asked(result) == [("getWeatherInformation", {"city": city})]
 
@@ -146,13 +146,13 @@ async def test_the_city_stands_after_in(stage: Stage, text: str, city: str) -> N
         ("a question about pizza", "ask_user_question"),
     ],
 )
-async def test_the_first_row_that_fits_is_played(stage: Stage, text: str, tool: str) -> None:
+async def test_first_matching_row_is_played(stage: Stage, text: str, tool: str) -> None:
     result = await stage.say(text)
     assert result.interruptions[0].tool == tool
 
 
 @pytest.mark.parametrize(("count", "status"), [(1, "done"), (100, "done"), (101, "paused")])
-async def test_an_email_needs_a_yes_above_a_hundred(stage: Stage, count: int, status: str) -> None:
+async def test_email_needs_a_yes_above_a_hundred(stage: Stage, count: int, status: str) -> None:
     result = await stage.say(f"Send an email to {count} customers")
     assert result.status == status
     args = stage.ran[0][1] if status == "done" else result.interruptions[0].args
@@ -164,12 +164,12 @@ async def test_an_email_needs_a_yes_above_a_hundred(stage: Stage, count: int, st
     assert [tool for tool, _ in stage.ran] == ["send_email"]
 
 
-async def test_an_email_goes_to_the_addresses_that_were_named(stage: Stage) -> None:
+async def test_email_goes_to_named_addresses(stage: Stage) -> None:
     await stage.say("email ana@example.com and ben@example.com")
     assert stage.ran[0][1]["recipients"] == ["ana@example.com", "ben@example.com"]
 
 
-async def test_a_statement_is_approved_or_rejected_but_not_edited(stage: Stage) -> None:
+async def test_statement_is_approved_or_rejected_but_not_edited(stage: Stage) -> None:
     result = await stage.say("Delete old records")
     (request,) = result.interruptions
     assert request.allowed == ("approve", "reject")
@@ -184,7 +184,7 @@ async def test_a_statement_is_approved_or_rejected_but_not_edited(stage: Stage) 
     assert "keep them" in result.output
 
 
-async def test_the_end_tells_of_an_edit(stage: Stage) -> None:
+async def test_final_answer_mentions_the_edit(stage: Stage) -> None:
     result = await stage.say("Book a flight to Paris for Friday")
     result = await stage.decide(result, lambda r: r.edit({"day": "Sunday"}))
     assert stage.ran == [("book_flight", {"destination": "Paris", "day": "Sunday"})]
@@ -193,7 +193,7 @@ async def test_the_end_tells_of_an_edit(stage: Stage) -> None:
     assert "Sunday was booked" in result.output
 
 
-async def test_the_end_tells_of_a_result_that_a_person_gave(stage: Stage) -> None:
+async def test_final_answer_mentions_given_result(stage: Stage) -> None:
     result = await stage.say("weather")
     result = await stage.answer(result, "I looked out of the window: hail")
     assert stage.ran == []
@@ -213,7 +213,7 @@ async def test_two_calls_are_decided_one_by_one(stage: Stage) -> None:
     assert "deleteFile: A person rejected" in result.output
 
 
-async def test_new_words_take_the_place_of_what_waits(stage: Stage) -> None:
+async def test_new_text_supersedes_open_call(stage: Stage) -> None:
     await stage.say("weather")
     result = await stage.say("what time is it?")
     assert result.output == "Final answer: It is 10am in New York."
@@ -223,7 +223,7 @@ async def test_new_words_take_the_place_of_what_waits(stage: Stage) -> None:
 # -- questions
 
 
-async def test_a_question_with_options_and_own_words(stage: Stage) -> None:
+async def test_question_takes_option_or_free_text(stage: Stage) -> None:
     for value in ("oauth", "with a fax"):
         result = await stage.say("Ask me a question")
         question = result.interruptions[0].question
@@ -236,7 +236,7 @@ async def test_a_question_with_options_and_own_words(stage: Stage) -> None:
     assert result.output.startswith("Final answer: nothing was chosen.")
 
 
-async def test_the_pizza_asks_until_the_order_is_whole(stage: Stage) -> None:
+async def test_pizza_asks_until_order_is_complete(stage: Stage) -> None:
     result = await stage.say("I want a pizza")
     size = result.interruptions[0].question
     assert size is not None
@@ -261,7 +261,7 @@ async def test_the_pizza_asks_until_the_order_is_whole(stage: Stage) -> None:
     assert stage.ran == []
 
 
-async def test_the_pizza_copes_with_rocks(stage: Stage) -> None:
+async def test_pizza_copes_with_rocks(stage: Stage) -> None:
     result = await stage.say("I need a small pizza with rocks on it")
     for stubborn in (["rocks like you'd find on a hill"], ["cheese", "more rocks"]):
         assert "We do not put" in question_of(result)
@@ -278,7 +278,7 @@ async def test_the_pizza_copes_with_rocks(stage: Stage) -> None:
     ]
 
 
-async def test_a_whole_order_needs_one_question_more(stage: Stage) -> None:
+async def test_complete_order_needs_one_question(stage: Stage) -> None:
     result = await stage.say("A medium pizza with ham and mushrooms")
     result = await stage.answer(result, "No")
     assert order_in(result) == [
@@ -322,7 +322,7 @@ async def streamed(stage: Stage, text: str) -> tuple[list[str], RunResult, float
     return words, result, time.monotonic() - began
 
 
-async def test_the_answer_comes_word_by_word(stage: Stage) -> None:
+async def test_answer_streams_word_by_word(stage: Stage) -> None:
     words, result, _ = await streamed(stage, "time")
     assert words[:3] == ["Final", " answer:", " It"]
     assert "".join(words) == result.output == "Final answer: It is 10am in New York."
@@ -348,7 +348,7 @@ async def test_slow_combines_and_also_follows_an_approval(
     assert time.monotonic() - began > 0.4
 
 
-async def test_anything_else_says_what_to_try(stage: Stage) -> None:
+async def test_unknown_text_lists_suggestions(stage: Stage) -> None:
     result = await stage.say("hello")
     assert all(words in result.output for words, _ in SUGGESTIONS)
     assert stage.ran == []

@@ -88,7 +88,7 @@ def a_new_call(n: int = 1, **terms: Any) -> NewCall:
 
 
 @pytest.mark.parametrize(("start", "end"), list(product(CallStatus, CallStatus)))
-def test_a_call_moves_only_along_its_table(start: CallStatus, end: CallStatus) -> None:
+def test_call_moves_only_along_its_table(start: CallStatus, end: CallStatus) -> None:
     call = a_call(status=start)
     if end in MOVES[start]:
         assert moved(call, end) == call._replace(status=end)
@@ -99,7 +99,7 @@ def test_a_call_moves_only_along_its_table(start: CallStatus, end: CallStatus) -
 
 
 @pytest.mark.parametrize(("start", "end"), list(product(RunStatus, RunStatus)))
-def test_a_run_moves_only_along_its_table(start: RunStatus, end: RunStatus) -> None:
+def test_run_moves_only_along_its_table(start: RunStatus, end: RunStatus) -> None:
     run = a_run(status=start)
     if end in RUN_MOVES[start] or end is start:
         assert run_moved(run, end) == run._replace(status=end)
@@ -108,7 +108,7 @@ def test_a_run_moves_only_along_its_table(start: RunStatus, end: RunStatus) -> N
             run_moved(run, end)
 
 
-def test_the_tables_know_every_state() -> None:
+def test_tables_know_every_state() -> None:
     assert set(MOVES) == {None, *CallStatus}
     assert set(RUN_MOVES) == set(RunStatus)
     assert {status for status in CallStatus if MOVES[status]} == OPEN
@@ -122,7 +122,7 @@ def test_every_state_can_be_reached() -> None:
     assert reached == set(CallStatus)
 
 
-def test_nothing_runs_twice_without_a_doubt_or_a_pause() -> None:
+def test_running_call_returns_only_through_doubt() -> None:
     """From a running call there is no way back but through in_doubt, or by its own pause."""
     assert {to for to in MOVES[CallStatus.RUNNING] if to in OPEN} == {
         CallStatus.IN_DOUBT,
@@ -132,7 +132,7 @@ def test_nothing_runs_twice_without_a_doubt_or_a_pause() -> None:
     assert CallStatus.RUNNING not in MOVES[None]
 
 
-def test_what_expires_or_is_called_off_never_runs() -> None:
+def test_ended_call_never_runs() -> None:
     for status in ENDED:
         assert MOVES[status] == {}
 
@@ -145,7 +145,7 @@ def test_counters_follow_the_open_states() -> None:
 # -- commands
 
 
-def test_every_command_has_a_name_a_handler_and_a_place_in_the_list() -> None:
+def test_every_command_has_name_and_handler() -> None:
     found = {
         value
         for _, value in inspect.getmembers(commands, inspect.isclass)
@@ -166,7 +166,7 @@ def test_commands_are_frozen() -> None:
 @pytest.mark.parametrize(
     "command", [Start(thread="t", run="r", calls=(), seen=(), owner="w", lease=1)]
 )
-def test_a_command_on_nothing_raises(command: Command) -> None:
+def test_command_on_missing_row_raises(command: Command) -> None:
     with pytest.raises(NotFound):
         apply(a_work(), command)
 
@@ -200,14 +200,14 @@ def imports(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_the_engine_imports_no_clock_and_no_io(path: Path) -> None:
+def test_engine_imports_no_clock_and_no_io(path: Path) -> None:
     for name in imports(path):
         pure = any(name == home or name.startswith(f"{home}.") for home in PURE)
         assert pure or name.split(".")[0] in COMPUTING, f"{path.name} imports {name}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_the_engine_calls_no_clock_and_no_io(path: Path) -> None:
+def test_engine_calls_no_clock_and_no_io(path: Path) -> None:
     forbidden = {"open", "print", "input", "exec", "eval", "now", "today", "utcnow", "__import__"}
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call):
@@ -216,7 +216,7 @@ def test_the_engine_calls_no_clock_and_no_io(path: Path) -> None:
             assert name not in forbidden, f"{path.name}:{node.lineno} calls {name}"
 
 
-def test_the_same_commands_give_the_same_rows() -> None:
+def test_same_commands_give_the_same_rows() -> None:
     def story() -> UnitOfWork:
         work = a_work()
         apply(
@@ -263,7 +263,7 @@ def test_rows_are_never_changed_in_place() -> None:
     assert work.calls[call.id].status is CallStatus.RUNNING
 
 
-def test_the_chain_links_each_event_to_the_one_before() -> None:
+def test_chain_links_each_event_to_previous() -> None:
     work = a_work()
     apply(work, Propose(thread="t", run="r", agent="a", calls=(a_new_call(1), a_new_call(2))))
     work.close()
@@ -279,7 +279,7 @@ def test_the_chain_links_each_event_to_the_one_before() -> None:
 UNBOUND = {"verdict", "preset", "expires_in", "declared", "record", "effect_key", "on_duplicate"}
 
 
-def test_every_term_is_bound_or_left_out_on_purpose() -> None:
+def test_every_term_is_bound_or_excluded() -> None:
     assert set(terms_bound(Terms())) | UNBOUND == {field.name for field in fields(Terms)}
 
 
@@ -321,11 +321,11 @@ def test_another_call_has_another_envelope(change: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("change", [{"result": "1"}, {"status": CallStatus.DONE}, {"attempt": 2}])
-def test_what_becomes_of_a_call_is_outside(change: dict[str, Any]) -> None:
+def test_envelope_ignores_outcomes(change: dict[str, Any]) -> None:
     assert envelope(a_call(**change)) == envelope(a_call())
 
 
-def test_a_doubt_binds_its_attempt() -> None:
+def test_doubt_binds_its_attempt() -> None:
     doubts = [digest(doubt_envelope(a_call(digest=d, attempt=n))) for d in "ab" for n in (1, 2)]
     assert len(set(doubts)) == 4
     assert digest(envelope(a_call())) not in doubts
@@ -342,7 +342,7 @@ LEASE_ENDS = NOW + 10
 @pytest.mark.parametrize("active", [0, 1])
 @pytest.mark.parametrize("ready", [0, 1])
 @pytest.mark.parametrize("waiting", [{}, {"asked": 1}, {"in_doubt": 1}], ids=str)
-def test_settle(
+def test_run_state_follows_its_calls(
     waiting: dict[str, int], ready: int, active: int, owner: str | None, hold: bool, stop: str
 ) -> None:
     lease = LEASE_ENDS if owner else None
@@ -365,14 +365,14 @@ def test_settle(
 
 
 @pytest.mark.parametrize("status", sorted(set(RunStatus) - LIVE))
-def test_a_run_that_is_over_is_not_settled_again(status: RunStatus) -> None:
+def test_ended_run_is_not_changed(status: RunStatus) -> None:
     work = a_work(run=a_run(status=status, in_doubt=1))
     refresh_run(work)
     assert work.require_run() == a_run(status=status, in_doubt=1)
 
 
 @pytest.mark.parametrize(("seen", "due"), [(None, None), (3, None), (2, NOW)])
-def test_a_wake_that_was_not_seen_leaves_the_run_due(seen: int | None, due: int | None) -> None:
+def test_unseen_wake_leaves_run_due(seen: int | None, due: int | None) -> None:
     work = a_work(run=a_run(wake=3, asked=1))
     refresh_run(work, wake_seen=seen)
     assert work.require_run().ready_at == due
@@ -390,12 +390,12 @@ def test_a_wake_that_was_not_seen_leaves_the_run_due(seen: int | None, due: int 
     ],
     ids=str,
 )
-def test_waking(run: dict[str, Any], due: int | None) -> None:
+def test_wake_makes_run_due(run: dict[str, Any], due: int | None) -> None:
     work = a_work(run=a_run(**run))
     wake(work)
     assert work.require_run().ready_at == due
     assert work.require_run().wake == 1
 
 
-def test_an_illegal_move_is_ours_to_explain() -> None:
+def test_illegal_move_is_a_sayso_error() -> None:
     assert issubclass(IllegalMove, SaysoError)

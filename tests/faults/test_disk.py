@@ -93,7 +93,7 @@ def setting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @needs_compiler
-def test_a_full_disk_refuses_and_loses_nothing(setting: Setting, tell: Tell) -> None:
+def test_full_disk_refuses_and_loses_nothing(setting: Setting, tell: Tell) -> None:
     before = setting.fork_server.value("disk:decide", folder=setting.folder, most=5)
     assert before == {"acks": 5, "refused": []}
     with setting.told_later() as later, setting.shim.full():

@@ -54,7 +54,7 @@ def test_confirm_ask_and_once_share_no_keys(case: Case) -> None:
 
 
 @pytest.mark.parametrize("name", ["once", "ask", "confirm", "approval", "question", "call"])
-def test_a_function_may_be_called_like_a_kind(case: Case, name: str) -> None:
+def test_function_may_be_called_like_a_kind(case: Case, name: str) -> None:
     @case.gate.guard(needs_approval=False, name=name, key=lambda args: "k")
     def step(key: str) -> str:
         return f"the function {name}"

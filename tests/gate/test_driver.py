@@ -50,7 +50,7 @@ class Waiting:
 
 
 @pytest.mark.parametrize("wait", [None, 30])
-def test_the_surroundings_are_looked_at_after_the_waiting(case: Case, wait: float | None) -> None:
+def test_surroundings_are_looked_at_after_the_waiting(case: Case, wait: float | None) -> None:
     where = {"cluster": "staging"}
     pay = case.paying(binds=lambda: where, wait=wait)
     waiting = Waiting(case, lambda: pay("bo"))

@@ -82,7 +82,7 @@ def world() -> World:
 # -- calls
 
 
-async def test_the_stored_result_is_given_again_and_another_call_under_its_id_is_not_run(
+async def test_stored_result_is_given_again_and_another_call_under_its_id_is_not_run(
     world: World,
 ) -> None:
     await world.done()
@@ -93,7 +93,7 @@ async def test_the_stored_result_is_given_again_and_another_call_under_its_id_is
     assert world.ran == [("mail", {"to": "ana", "text": "Hello"})]
 
 
-async def test_a_tool_that_has_a_new_default_since_then_is_the_same_call(world: World) -> None:
+async def test_tool_that_has_a_new_default_since_then_is_the_same_call(world: World) -> None:
     await world.done()
     newer = {**SCHEMA, "properties": {**SCHEMA["properties"], "cc": {"default": ""}}}  # type: ignore[dict-item]
     tool = FrameworkTool(name="mail", parameters=newer)
@@ -101,7 +101,7 @@ async def test_a_tool_that_has_a_new_default_since_then_is_the_same_call(world: 
     assert len(world.ran) == 1
 
 
-async def test_an_approval_is_of_one_tool(world: World) -> None:
+async def test_approval_is_of_one_tool(world: World) -> None:
     """A state in which the call is one of another tool, with arguments that fit there too."""
     with pytest.raises(Paused):
         await world.thread.outcome(world.call(to="ana"))
@@ -122,7 +122,7 @@ async def test_what_cannot_be_read_is_told_and_nobody_is_asked(world: World, arg
     assert world.ran == []
 
 
-async def test_the_calls_of_a_turn_are_asked_in_one_commit(world: World) -> None:
+async def test_calls_of_a_turn_are_asked_in_one_commit(world: World) -> None:
     note = FrameworkTool(name="note", parameters=SCHEMA)
     calls = [world.call("c1", to="ana"), world.call("c2", note, to="x"), world.call("c3", to="bob")]
     commits: list[str] = []
@@ -134,7 +134,7 @@ async def test_the_calls_of_a_turn_are_asked_in_one_commit(world: World) -> None
     assert commits == ["reopen+propose"]
 
 
-async def test_a_step_is_taken_once(world: World) -> None:
+async def test_step_is_taken_once(world: World) -> None:
     taken: list[int] = []
 
     async def step() -> int:
@@ -171,7 +171,7 @@ class Poster(FrameworkAgent):
         return [(await foreign.outcome(call)).text for call in calls]
 
 
-async def test_a_decision_on_another_thread_is_refused(world: World) -> None:
+async def test_decision_on_another_thread_is_refused(world: World) -> None:
     poster = Poster(world)
     assert (await poster.run("go", thread="t")).status == "paused"
     there = (await poster.run("go", thread="t2")).interruptions[0]
@@ -193,7 +193,7 @@ async def test_decisions_staged_on_a_state_are_written_by_resume(world: World) -
     assert (decided.type, decided.channel) == ("reject", "state")
 
 
-async def test_a_state_of_another_agent_is_refused(world: World) -> None:
+async def test_state_of_another_agent_is_refused(world: World) -> None:
     result = await Poster(world).run("go", thread="t")
     with pytest.raises(Conflict, match="belongs to agent 'poster'"):
         await Poster(world, "other").resume(result.state)
@@ -213,7 +213,7 @@ async def test_answers_by_position_count_all_or_none(world: World) -> None:
     assert (await poster.resume("poster:t")).output == result.output  # by the run's own id
 
 
-async def test_a_resume_without_news_does_not_move_the_framework(world: World) -> None:
+async def test_resume_without_news_does_not_move_the_framework(world: World) -> None:
     poster = Poster(world)
     await poster.run("go", thread="t")
     assert (await poster.resume("t")).status == "paused"
@@ -221,7 +221,7 @@ async def test_a_resume_without_news_does_not_move_the_framework(world: World) -
 
 
 @pytest.mark.parametrize("verb", ["run", "resume"])
-async def test_a_framework_that_waits_for_its_own_thread_is_told(world: World, verb: str) -> None:
+async def test_framework_that_waits_for_its_own_thread_is_told(world: World, verb: str) -> None:
     class Impatient(Poster):
         async def go_on(self, thread: str) -> Any:
             again = self.resume(thread) if verb == "resume" else self.run("more", thread=thread)
@@ -231,7 +231,7 @@ async def test_a_framework_that_waits_for_its_own_thread_is_told(world: World, v
         await asyncio.wait_for(Impatient(world).run("go", thread="t"), 20)
 
 
-async def test_a_call_made_again_inside_what_it_called_is_told_so(world: World) -> None:
+async def test_call_made_again_inside_what_it_called_is_told_so(world: World) -> None:
     texts: list[str] = []
 
     def around(id: str, inner: FrameworkCall) -> FrameworkCall:
@@ -247,7 +247,7 @@ async def test_a_call_made_again_inside_what_it_called_is_told_so(world: World) 
     assert "belongs to another one" in texts[0]
 
 
-async def test_an_expired_request_moves_it(world: World) -> None:
+async def test_expired_request_moves_it(world: World) -> None:
     poster = Poster(world)
     await poster.run("go", thread="t")
     world.clock.advance(7200)
@@ -257,7 +257,7 @@ async def test_an_expired_request_moves_it(world: World) -> None:
     assert world.ran == []
 
 
-async def test_a_thread_that_was_called_off_says_so_until_it_is_used_again(world: World) -> None:
+async def test_thread_that_was_called_off_says_so_until_it_is_used_again(world: World) -> None:
     poster = Poster(world)
     await poster.run("go", thread="t")
     await poster.cancel("t", reason="not today")
@@ -268,7 +268,7 @@ async def test_a_thread_that_was_called_off_says_so_until_it_is_used_again(world
     assert (await poster.resume("t")).run == "poster:t#2"
 
 
-async def test_a_thread_whose_name_is_too_long_leaves_nothing_behind(world: World) -> None:
+async def test_thread_whose_name_is_too_long_leaves_nothing_behind(world: World) -> None:
     with pytest.raises(InvalidCall, match="thread has 200 characters"):
         await Poster(world).run("go", thread="t" * 200)
     assert world.store.run("poster:" + "t" * 200) is None
@@ -286,7 +286,7 @@ async def test_what_a_framework_leaves_behind_is_closed_with_the_run(world: Worl
     assert world.ran == []
 
 
-async def test_a_thread_belongs_to_one_agent_at_a_time(world: World) -> None:
+async def test_thread_belongs_to_one_agent_at_a_time(world: World) -> None:
     await Poster(world).run("go", thread="t")
     with pytest.raises(Conflict, match="in use by agent 'poster'"):
         await Poster(world, "other").run("go", thread="t")
@@ -348,7 +348,7 @@ async def test_who_looked_just_before_another_took_the_thread_waits_for_it(
     assert together == 1
 
 
-async def test_an_error_leaves_the_run_where_it_stood(world: World) -> None:
+async def test_error_leaves_the_run_where_it_stood(world: World) -> None:
     poster = Poster(world)
 
     async def broken(thread: str) -> Any:
@@ -364,7 +364,7 @@ async def test_an_error_leaves_the_run_where_it_stood(world: World) -> None:
 # -- answers as they are handed in
 
 
-async def test_the_forms_of_an_answer(world: World) -> None:
+async def test_forms_of_an_answer(world: World) -> None:
     await world.thread.ask([world.call(to="ana")])
     (request,) = (await world.inbox.pending()).items
     action = {"name": "mail", "args": {"to": "bob"}}
@@ -415,7 +415,7 @@ class _Mute:
         (_Mute(), "a _Mute, which cannot be shown"),
     ],
 )
-async def test_a_result_without_a_json_form_is_a_result(gave: Any, kept: Any) -> None:
+async def test_result_without_a_json_form_is_a_result(gave: Any, kept: Any) -> None:
     world = World()
 
     async def run(args: dict[str, Any]) -> Any:
@@ -426,7 +426,7 @@ async def test_a_result_without_a_json_form_is_a_result(gave: Any, kept: Any) ->
         assert (outcome.ok, outcome.value) == (True, kept)
 
 
-async def test_a_note_is_text_that_every_store_takes(world: World) -> None:
+async def test_note_is_text_that_every_store_takes(world: World) -> None:
     await world.thread.ask(
         [FrameworkCall(id="c1", tool=MAIL, args={"to": "bo"}, note="a\0 \ud800")]
     )

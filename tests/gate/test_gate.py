@@ -78,7 +78,7 @@ def test_invalid_wait_is_refused(case: Case, wait: Any) -> None:
         Gate(case.store, wait=wait)
 
 
-async def test_a_thousand_waiters_cost_no_thread_each(case: Case) -> None:
+async def test_thousand_waiters_cost_no_thread_each(case: Case) -> None:
     async def wait_for(number: int) -> Any:
         async with case.gate.run(f"run {number}"):
             return await case.gate.ask(f"What is {number}?", wait=None)
@@ -179,7 +179,7 @@ def test_paused_names_the_run_and_request(case: Case) -> None:
     assert caught.value.requests[0].id in str(caught.value)
 
 
-def test_a_run_without_a_name_gets_one(case: Case) -> None:
+def test_run_without_a_name_gets_one(case: Case) -> None:
     pay = case.paying()
     with pytest.raises(Paused) as caught:
         pay("bo")
@@ -201,7 +201,7 @@ def test_invalid_run_name_is_refused(case: Case, name: Any) -> None:
 # -- which call is which
 
 
-def test_the_same_call_of_the_same_run_is_the_same_request(case: Case) -> None:
+def test_same_call_of_the_same_run_is_the_same_request(case: Case) -> None:
     pay = case.paying()
     first = case.paused(lambda: pay("bo"))
     assert case.paused(lambda: pay("bo")).id == first.id

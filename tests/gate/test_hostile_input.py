@@ -253,13 +253,13 @@ def test_failed_preview_states_its_reason(case: Case, shown: Any, says: Any) -> 
 
 
 @pytest.mark.parametrize("wait", [math.nan, math.inf, -1, True, "5"])
-def test_a_wait_is_a_time(case: Case, wait: Any) -> None:
+def test_wait_is_a_time(case: Case, wait: Any) -> None:
     with pytest.raises(InvalidCall, match="use seconds"):
         case.gate.ask_sync("Which?", wait=wait)
 
 
 @pytest.mark.parametrize("lease", [0, -1, math.nan, "30", None])
-def test_a_lease_is_a_time(lease: Any) -> None:
+def test_lease_is_a_time(lease: Any) -> None:
     with pytest.raises(InvalidCall, match="a positive number of seconds"):
         Gate("memory://", lease=lease)
 
@@ -271,13 +271,13 @@ def test_details_are_an_object(case: Case, details: Any) -> None:
 
 
 @pytest.mark.parametrize("policy", [3, ["rule"], b"x"])
-def test_a_policy_is_a_policy_or_a_path(policy: Any) -> None:
+def test_policy_is_a_policy_or_a_path(policy: Any) -> None:
     with pytest.raises(InvalidPolicy, match="path of a policy file"):
         Gate("memory://", policy=policy)
 
 
 @pytest.mark.parametrize("store", [None, "sayso", 7])
-def test_a_store_is_a_url_or_a_store(store: Any) -> None:
+def test_store_is_a_url_or_a_store(store: Any) -> None:
     with pytest.raises(StoreError, match="sqlite:///"):
         Gate(store)
 

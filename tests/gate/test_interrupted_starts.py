@@ -54,7 +54,7 @@ def store() -> SlowStore:
 
 
 @pytest.mark.parametrize("asks", [False, True])
-async def test_a_guarded_call(store: SlowStore, asks: bool) -> None:
+async def test_guarded_call(store: SlowStore, asks: bool) -> None:
     gate, inbox, ran = Gate(store, wait=0), Inbox(store), []
 
     @gate.guard(needs_approval=asks)
@@ -93,7 +93,7 @@ async def test_interrupted_call_outside_a_run_is_cancelled(store: SlowStore) -> 
 
 
 @pytest.mark.parametrize("asks", [False, True])
-async def test_the_calls_of_an_agent(store: SlowStore, asks: bool) -> None:
+async def test_calls_of_an_agent(store: SlowStore, asks: bool) -> None:
     ran: list[int] = []
 
     @sayso.tool(needs_approval=asks)

@@ -74,7 +74,7 @@ def test_surroundings_are_names_and_values(facts: Any) -> None:
 
 
 @pytest.mark.parametrize("channels", [5, [5], ["mail"], None])
-def test_a_channel_can_be_called(channels: Any) -> None:
+def test_channel_can_be_called(channels: Any) -> None:
     with pytest.raises(TypeError, match="pass a list of async functions"):
         Gate(channels=channels)
 
@@ -120,7 +120,7 @@ def test_unstorable_thread_name_is_refused(thread: Any) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "  ", 5.0, ["a"], object(), "x" * 201])
-def test_a_key_is_a_text(key: Any) -> None:
+def test_key_is_a_text(key: Any) -> None:
     gate = Gate(wait=0)
     with pytest.raises(InvalidCall, match="key"):
         gate.guard(key=lambda args: key)(pay)("ana")
@@ -128,7 +128,7 @@ def test_a_key_is_a_text(key: Any) -> None:
         gate.ask_sync("How many?", key=key)
 
 
-def test_a_key_may_be_the_number_of_something() -> None:
+def test_key_may_be_the_number_of_something() -> None:
     gate = Gate(wait=0)
 
     @gate.guard(needs_approval=False, key=lambda args: args["order"])

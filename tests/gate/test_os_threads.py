@@ -167,7 +167,7 @@ def _doubled(amount: int) -> int:
     return 2 * amount
 
 
-def test_a_pool_inside_a_body_is_refused(case: Case, pay: Any) -> None:
+def test_pool_inside_a_body_is_refused(case: Case, pay: Any) -> None:
     @case.gate.guard(needs_approval=False)
     def order() -> list[int]:
         with ThreadPoolExecutor() as pool:
@@ -193,7 +193,7 @@ def test_calls_from_many_threads_have_distinct_keys(case: Case, pay: Any) -> Non
     assert len({found.key for found in case.store.calls_of(RUN)}) == 48
 
 
-def test_a_pause_in_a_thread_pauses_the_run(case: Case) -> None:
+def test_pause_in_a_thread_pauses_the_run(case: Case) -> None:
     def job() -> list[str]:
         with case.gate.run(RUN), ThreadPoolExecutor() as pool:
             return list(pool.map(case.gate.carry(case.paying()), ["bo", "cy"]))
@@ -213,7 +213,7 @@ def test_a_pause_in_a_thread_pauses_the_run(case: Case) -> None:
 
 
 @pytest.mark.parametrize("carries", [False, True])
-async def test_a_pool_inside_a_tool(make_store: Callable[..., Store], carries: bool) -> None:
+async def test_pool_inside_a_tool(make_store: Callable[..., Store], carries: bool) -> None:
     store = make_store()
     case = Case(store)
 
@@ -270,7 +270,7 @@ def test_calls_without_a_run_run_in_parallel(case: Case) -> None:
         assert sorted(pool.map(pay, range(8))) == list(range(8))
 
 
-def test_a_bare_call_of_the_main_thread_is_outside(case: Case, pay: Any) -> None:
+def test_bare_call_of_the_main_thread_is_outside(case: Case, pay: Any) -> None:
     inside, done = threading.Event(), threading.Event()
 
     def other() -> None:
@@ -351,7 +351,7 @@ def _child(gate: Gate, amounts: list[int], paid: str) -> list[int]:
     return [pay(amount) for amount in amounts]
 
 
-def test_a_forked_child_is_part_of_the_run(tmp_path: Path) -> None:
+def test_forked_child_is_part_of_the_run(tmp_path: Path) -> None:
     """It inherits the context of the thread that forks, and so the run."""
     gate = Gate(f"sqlite:///{tmp_path / 'sayso.db'}", wait=0)
     paid = tmp_path / "paid"
@@ -372,7 +372,7 @@ def _threads_of_a_child(gate: Gate, paid: str, done: Any) -> None:
     done.put(in_thread(lambda: _child(gate, [1], paid)))
 
 
-def test_a_forked_child_forgets_the_runs_of_other_threads(tmp_path: Path) -> None:
+def test_forked_child_forgets_the_runs_of_other_threads(tmp_path: Path) -> None:
     gate = Gate(f"sqlite:///{tmp_path / 'sayso.db'}", wait=0)
     inside, leave = threading.Event(), threading.Event()
 

@@ -49,7 +49,7 @@ def test_first_error_is_raised_and_later_reported(case: Case) -> None:
 
 
 @pytest.mark.parametrize("message", ["caf\udce9", "\x00\x1b[31m", "x" * 100_000, ""])
-def test_an_error_with_any_text_is_recorded(case: Case, message: str) -> None:
+def test_error_with_any_text_is_recorded(case: Case, message: str) -> None:
     @case.gate.guard(needs_approval=False)
     def fetch() -> str:
         case.ran.append("fetch")
@@ -136,7 +136,7 @@ def test_this_call_describes_the_running_call(case: Case) -> None:
 # -- cut short
 
 
-async def test_a_timeout_after_the_start_is_in_doubt(case: Case) -> None:
+async def test_timeout_after_the_start_is_in_doubt(case: Case) -> None:
     @case.gate.guard(needs_approval=False)
     async def pay(to: str) -> str:
         case.ran.append(to)
@@ -177,7 +177,7 @@ async def test_timeout_while_waiting_leaves_request_pending(case: Case) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_after_the_start_is_in_doubt(case: Case, error: type[BaseException]) -> None:
+def test_interrupt_after_the_start_is_in_doubt(case: Case, error: type[BaseException]) -> None:
     @case.gate.guard(needs_approval=True)
     def pay(to: str) -> str:
         case.ran.append(to)

@@ -12,7 +12,7 @@ from waiting import until
 from sayso import Conflict, Gate
 
 
-def test_a_step_inside_itself(case: Case) -> None:
+def test_step_inside_itself(case: Case) -> None:
     def step() -> Any:
         return case.gate.once_sync("k", step)
 
@@ -22,7 +22,7 @@ def test_a_step_inside_itself(case: Case) -> None:
 
 
 @pytest.mark.parametrize("how", ["await", "task", "thread"])
-async def test_an_async_step_inside_itself(case: Case, how: str) -> None:
+async def test_async_step_inside_itself(case: Case, how: str) -> None:
     async def step() -> Any:
         if how == "thread":
             return await asyncio.to_thread(case.gate.once_sync, "k", step)

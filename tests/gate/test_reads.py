@@ -45,7 +45,7 @@ def test_allowed_read_is_one_commit(case: Case) -> None:
     assert verify(case.store).ok
 
 
-def test_a_failure_is_raised_and_not_the_end(case: Case) -> None:
+def test_failure_is_raised_and_not_the_end(case: Case) -> None:
     search = searching(case, fails=3)
     with case.gate.run(RUN):
         for _ in range(2):
@@ -140,7 +140,7 @@ def test_cancelled_run_refuses_reads(case: Case) -> None:
     assert case.ran == []
 
 
-def test_a_read_may_ask_in_its_body(case: Case) -> None:
+def test_read_may_ask_in_its_body(case: Case) -> None:
     @case.gate.guard(needs_approval=False, effect="read")
     def search() -> str:
         case.ran.append("search")
@@ -241,7 +241,7 @@ def test_approved_read_outside_a_run_fails_with_its_error(case: Case) -> None:
     assert case.store.run(request.run).status is RunStatus.FAILED  # type: ignore[union-attr]
 
 
-def test_an_approved_read_is_still_checked_again(case: Case) -> None:
+def test_approved_read_is_still_checked_again(case: Case) -> None:
     branch = ["main"]
 
     @case.gate.guard(needs_approval=True, effect="read", binds=lambda: {"branch": branch[0]})

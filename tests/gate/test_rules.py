@@ -95,7 +95,7 @@ def test_revoked_ended_or_forged_token_cannot_decide(timed: Case) -> None:
     assert timed.pending() == request
 
 
-def test_a_doubt_needs_the_quorum_of_the_call(case: Case) -> None:
+def test_doubt_needs_the_quorum_of_the_call(case: Case) -> None:
     @case.gate.guard(needs_approval=True, quorum=2)
     def pay(to: str) -> str:
         case.ran.append(to)
@@ -237,7 +237,7 @@ def test_only_the_named_reviewers_decide(case: Case) -> None:
     assert case.decide(request.approve(), person("cleo", "finance")).status == "approved"
 
 
-def test_a_group_may_come_from_the_store(case: Case) -> None:
+def test_group_may_come_from_the_store(case: Case) -> None:
     add_person(case.store, "bea", by="ops", groups=["finance"])
     first = case.paused(lambda: case.paying(reviewers="group:finance")("bo"))
     assert case.decide(first.approve(), BEA).status == "approved"
@@ -260,7 +260,7 @@ def test_requester_cannot_decide_high_risk_call(case: Case) -> None:
         assert case.decide(request.approve(), ANA).status == "approved"
 
 
-def test_an_agent_cannot_decide(case: Case) -> None:
+def test_agent_cannot_decide(case: Case) -> None:
     token, _ = create_token(case.store, "bot", by="ops", role="agent")
     request = case.paused(lambda: case.paying()("bo"))
     with pytest.raises(NotAllowed, match="an agent cannot decide"):
@@ -271,7 +271,7 @@ def test_an_agent_cannot_decide(case: Case) -> None:
 
 
 @pytest.mark.parametrize(("has", "enough"), [("code", 0), ("os-user", 0), ("token", 1)])
-def test_the_least_assurance(case: Case, has: str, enough: int) -> None:
+def test_least_assurance(case: Case, has: str, enough: int) -> None:
     request = case.paused(lambda: case.paying(assurance="token")("bo"))
     if enough:
         assert case.decide(request.approve(), person("ana", assurance=has)).status == "approved"
@@ -283,7 +283,7 @@ def test_the_least_assurance(case: Case, has: str, enough: int) -> None:
 # -- until when
 
 
-def test_an_expired_request_is_rejected_by_the_clock(timed: Case, clock: FakeClock) -> None:
+def test_expired_request_is_rejected_by_the_clock(timed: Case, clock: FakeClock) -> None:
     pay = timed.paying(expires_in=60)
     request = timed.paused(lambda: pay("bo"))
     clock.advance(59.9)
@@ -299,7 +299,7 @@ def test_an_expired_request_is_rejected_by_the_clock(timed: Case, clock: FakeClo
     assert timed.enter(lambda: timed.paying()("cy")) == "paid cy 3"
 
 
-def test_an_expired_request_may_cancel_its_run(timed: Case, clock: FakeClock) -> None:
+def test_expired_request_may_cancel_its_run(timed: Case, clock: FakeClock) -> None:
     other = timed.paused(lambda: timed.paying()("cy"))
     request = timed.paused(lambda: timed.paying(expires_in=60, on_expiry="cancel")("bo"))
     clock.advance(60)
@@ -339,7 +339,7 @@ def test_expired_approval_is_asked_again(timed: Case, clock: FakeClock) -> None:
 # -- what changed since
 
 
-def test_a_changed_tool_is_asked_again(case: Case) -> None:
+def test_changed_tool_is_asked_again(case: Case) -> None:
     case.approved(lambda: case.paying(version="1")("bo"))
     again = case.paused(lambda: case.paying(version="2")("bo"))
     assert again.revision == 2
@@ -368,7 +368,7 @@ def test_denied_call_makes_no_request(case: Case) -> None:
         case.enter(lambda: case.paying()("bo", 5000))
 
 
-def test_a_rule_that_raises_asks(case: Case) -> None:
+def test_rule_that_raises_asks(case: Case) -> None:
     case = ruled(case, Rule("pay", name="broken", verdict="allow", when=lambda args: 1 / 0))
     request = case.paused(lambda: case.paying(needs_approval=False)("bo"))
     assert request.risk.level == "high"
@@ -419,7 +419,7 @@ def test_policy_file_can_consist_of_default(case: Case, tmp_path: Path) -> None:
     ruled.paused(lambda: pay("al"))
 
 
-def test_a_misspelt_option_is_refused(case: Case) -> None:
+def test_misspelt_option_is_refused(case: Case) -> None:
     with pytest.raises(TypeError, match="unknown option need_approval"):
         case.gate.guard(need_approval=True)
     with pytest.raises(TypeError, match="unknown option quorums"):

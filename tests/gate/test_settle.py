@@ -347,7 +347,7 @@ def test_rejected_unexecuted_call_frees_its_key(timed: Case, clock: FakeClock) -
     assert verify(timed.store).ok
 
 
-def test_a_settle_function_may_be_added_after_the_crash(timed: Case, clock: FakeClock) -> None:
+def test_settle_function_may_be_added_after_the_crash(timed: Case, clock: FakeClock) -> None:
     doubted(timed, clock)
     (call,) = timed.store.calls_of(RUN)
     assert not call.settles
@@ -381,7 +381,7 @@ def test_unusable_settle_function_is_refused(case: Case, settle: Any, said: str)
         sayso.tool(settle=settle)(pay)
 
 
-def test_a_read_is_never_in_doubt(case: Case) -> None:
+def test_read_is_never_in_doubt(case: Case) -> None:
     def look() -> None: ...
 
     with pytest.raises(TypeError, match="a read is never in doubt"):

@@ -125,7 +125,7 @@ def test_forged_decision_is_refused(case: Case, thief: Thief, signature: str) ->
     refused(case)
 
 
-def test_a_no_is_not_a_yes(case: Case, thief: Thief) -> None:
+def test_no_is_not_a_yes(case: Case, thief: Thief) -> None:
     case.decide(case.paused(lambda: case.paying()("bo")).reject("never"))
     thief.make_ready()
     thief.decide((0, "approve"))

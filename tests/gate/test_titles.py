@@ -115,7 +115,7 @@ def test_title_of_wrong_type_is_refused(store: MemoryStore, title: Any) -> None:
         refunding(store, title=title)
 
 
-def test_a_coroutine_function_is_refused(store: MemoryStore) -> None:
+def test_coroutine_function_is_refused(store: MemoryStore) -> None:
     async def title(args: dict[str, Any]) -> str:
         return ""
 

@@ -21,7 +21,7 @@ COMMAND = "touch /src/project/plain.txt"
         ("gemini_pre", "gemini", "run_shell_command", ""),
     ],
 )
-def test_a_tool_use_is_read(name: str, dialect: str, tool: str, id: str) -> None:
+def test_tool_use_is_read(name: str, dialect: str, tool: str, id: str) -> None:
     use = parse_payload(payload(name))
     assert (use.dialect, use.moment, use.tool, use.id) == (dialect, "ask", tool, id)
     assert (use.args["command"], use.cwd) == (COMMAND, "/src/project")
@@ -30,7 +30,7 @@ def test_a_tool_use_is_read(name: str, dialect: str, tool: str, id: str) -> None
 
 
 @pytest.mark.parametrize("name", ["claude_post", "codex_post", "copilot_post", "gemini_post"])
-def test_a_result_belongs_to_the_same_tool_use(name: str) -> None:
+def test_result_belongs_to_the_same_tool_use(name: str) -> None:
     before, after = (
         parse_payload(payload(name.replace("post", "pre"))),
         parse_payload(payload(name)),
@@ -39,7 +39,7 @@ def test_a_result_belongs_to_the_same_tool_use(name: str) -> None:
     assert (after.caller, after.run) == (before.caller, before.run)
 
 
-def test_a_failure_is_no_success() -> None:
+def test_failure_is_no_success() -> None:
     sent = payload("claude_post", hook_event_name="PostToolUseFailure", error="exit code 1")
     assert (parse_payload(sent).ok, parse_payload(sent).result) == (False, "exit code 1")
     response = {"llmContent": "", "error": {"message": "exit code 1"}}
@@ -66,7 +66,7 @@ def test_tools_own_cwd_argument_is_kept() -> None:
     assert use.schema == {"type": "object"}
 
 
-def test_an_edit_may_not_move_the_command_elsewhere() -> None:
+def test_edit_may_not_move_the_command_elsewhere() -> None:
     use = parse_payload(payload("claude_pre"))
     assert use.schema["properties"]["cwd"] == {"const": "/src/project"}
     assert use.schema["required"] == ["cwd"]

@@ -164,7 +164,7 @@ def test_grant_resolves_on_agents_machine(
 
 
 @pytest.mark.parametrize("name", ["codex_pre", "copilot_pre"])
-def test_the_other_agents(world: World, name: str) -> None:
+def test_other_agents(world: World, name: str) -> None:
     assert world.asked(payload(name), approve).verdict == "allow"
     assert world.asked(payload(name, session_id="s2", sessionId="s2"), edit).verdict == "allow"
     denied = world.asked(payload(name, session_id="s3", sessionId="s3"), lambda r: r.reject("no"))
@@ -484,7 +484,7 @@ def test_prompt_in_a_store(balanced: World, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("agent", ["claude", "codex", "copilot"])
-def test_a_result_is_recorded(world: World, agent: str) -> None:
+def test_result_is_recorded(world: World, agent: str) -> None:
     world.asked(payload(f"{agent}_pre"), approve)
     ran = world.hook(payload(f"{agent}_post"))
     assert (ran.code, ran.said, ran.error) == (0, {}, "")
@@ -843,7 +843,7 @@ def test_chunked_replies_are_read(world: World) -> None:
 # -- a store on this machine
 
 
-def test_a_local_store(world: World, tmp_path: Path) -> None:
+def test_local_store(world: World, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'local.db'}"
     policy = tmp_path / "policy.toml"
     policy.write_text('[[rule]]\ntool = "Read"\nverdict = "allow"\n[[rule]]\nverdict = "ask"\n')

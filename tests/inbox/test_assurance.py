@@ -90,7 +90,7 @@ def test_tokens_fill_a_quorum(store: Store) -> None:
     assert (done.status, [vote.assurance for vote in done.votes]) == ("approved", ["token"] * 2)
 
 
-def test_a_proof_is_looked_at_again_with_each_decision(store: Store) -> None:
+def test_proof_is_looked_at_again_with_each_decision(store: Store) -> None:
     token, row = create_token(store, "ana", by="ops")
     ana = authenticate(store, token)
     revoke_token(store, row.id, by="ops")
@@ -116,7 +116,7 @@ def test_session_has_the_assurance_of_its_sign_in(store: Store) -> None:
     assert Inbox(store).get_sync(request.id).status == "pending"
 
 
-def test_a_session_or_a_link_is_no_token(store: Store) -> None:
+def test_session_or_a_link_is_no_token(store: Store) -> None:
     link = new_link(store, "ana")
     session = sign_in(store, new_link(store, "ana"))
     for secret in (link, session):
@@ -180,7 +180,7 @@ def test_name_of_any_agent_cannot_decide(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), [("agent", "reviewer"), ("chat", "agent")])
-def test_a_name_is_an_agents_or_a_persons(store: Store, first: str, second: str) -> None:
+def test_name_is_an_agents_or_a_persons(store: Store, first: str, second: str) -> None:
     _, row = create_token(store, "robin", by="ops", role=first)
     with pytest.raises(NotAllowed, match="robin"):
         create_token(store, wide("robin"), by="ops", role=second)

@@ -85,7 +85,7 @@ MALFORMED: dict[str, Callable[[Request], tuple[Any, dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize("what", MALFORMED)
-def test_a_malformed_decision_changes_nothing(case: Case, what: str) -> None:
+def test_malformed_decision_changes_nothing(case: Case, what: str) -> None:
     request = case.paused(lambda: case.paying()("bo"))
     events = case.store.events()
     decision, options = MALFORMED[what](request)

@@ -66,7 +66,7 @@ def test_form_keeps_the_authors_field_order(case: Case) -> None:
     assert case.enter(lambda: case.gate.ask_sync(asked)) == answer
 
 
-def test_the_order_outlives_an_export(tmp_path: Path) -> None:
+def test_order_outlives_an_export(tmp_path: Path) -> None:
     class Order(BaseModel):
         size: str
         amount: int

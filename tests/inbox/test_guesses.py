@@ -15,7 +15,7 @@ from sayso import Gate, Inbox, InvalidDecision, NotFound, Question, Reject, RunS
 from sayso.rows import Event
 
 
-def test_a_page_is_iterated_and_counted(case: Case) -> None:
+def test_page_is_iterated_and_counted(case: Case) -> None:
     asked = [case.paused(lambda: case.paying()("bo"), f"run {n}") for n in range(3)]
     page = case.inbox.pending_sync()
     assert [request.id for request in page] == [request.id for request in asked]
@@ -108,7 +108,7 @@ def test_every_public_method_has_its_sync_twin() -> None:
         assert inspect.signature(twin).parameters == inspect.signature(method).parameters, name
 
 
-def test_the_face_of_an_inbox_holds_no_internals(case: Case) -> None:
+def test_face_of_an_inbox_holds_no_internals(case: Case) -> None:
     public = {name for name in dir(case.inbox) if not name.startswith("_")}
     assert not public & {"rows", "events_of", "request_of", "judge"}
     gate = {name for name in dir(case.gate) if not name.startswith("_")}

@@ -188,7 +188,7 @@ def test_events_list_the_life_of_a_request(case: Case) -> None:
     assert [actor for _, actor in told[:3]] == ["agent:bot", "ana", "bea"]
 
 
-def test_a_request_as_json_has_the_same_fields(case: Case) -> None:
+def test_request_as_json_has_the_same_fields(case: Case) -> None:
     request = ask(case, 1, risk="high", reviewers=["ana"])
     decided = case.decide(request.edit({"amount": 2}))
     shown = request_json(decided)
@@ -246,7 +246,7 @@ def test_edit_without_changes_decides(case: Case) -> None:
     assert case.decide(request.edit({})).status == "edited"
 
 
-def test_the_same_decision_by_the_same_person_is_an_echo(case: Case) -> None:
+def test_same_decision_by_the_same_person_is_an_echo(case: Case) -> None:
     makers: list[Any] = [
         Request.approve,
         lambda r: r.edit({"amount": 5}),
@@ -311,7 +311,7 @@ def test_uncommitted_decision_has_no_effect(
     case.gate.close()
 
 
-def test_the_channel_and_the_assurance_are_recorded(case: Case) -> None:
+def test_channel_and_the_assurance_are_recorded(case: Case) -> None:
     request = ask(case, 1)
     decided = case.decide(request.approve(), person("ana"), channel="chat")
     assert decided.decision is not None

@@ -45,7 +45,7 @@ def test_editor_without_the_right_has_no_vote(case: Case) -> None:
     assert case.decide(edited.approve(), BEA).status == "edited"
 
 
-def test_an_edit_never_loosens(case: Case) -> None:
+def test_edit_never_loosens(case: Case) -> None:
     loose = Inbox(case.store, judge=lambda call, args: Terms(verdict=Verdict.ALLOW))
     edited = edit(case, loose, quorum=2, assurance="token", risk="high")
     assert (edited.status, edited.quorum, edited.risk.level) == ("pending", 2, "high")

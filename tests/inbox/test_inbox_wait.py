@@ -59,7 +59,7 @@ def test_wait_sync_raises_after_its_timeout(case: Case) -> None:
         case.inbox.wait_sync(request, timeout=0.05)
 
 
-async def test_a_vote_is_not_the_outcome(case: Case) -> None:
+async def test_vote_is_not_the_outcome(case: Case) -> None:
     request = await _asked(case, quorum=2)
     waiting = asyncio.create_task(case.inbox.wait(request))
     for name in ("ana", "bea"):
@@ -199,7 +199,7 @@ def test_request_object_carries_its_seen_digest(case: Case) -> None:
     assert case.inbox.decide_sync(request, Approve(), by="ana").status == "approved"
 
 
-async def test_the_short_forms(case: Case) -> None:
+async def test_short_forms(case: Case) -> None:
     request = await _asked(case)
     assert (await case.inbox.approve(request, by="ana")).status == "approved"
     for number, (answer, status) in enumerate(
@@ -222,7 +222,7 @@ async def test_the_short_forms(case: Case) -> None:
         assert decided.args["amount"] == (9 if status == "edited" else 3)
 
 
-def test_a_page_is_a_list_of_requests(case: Case) -> None:
+def test_page_is_a_list_of_requests(case: Case) -> None:
     assert (len(case.inbox.pending_sync()), list(case.inbox.pending_sync())) == (0, [])
     request = case.paused(lambda: case.paying()("bo"))
     assert [one.id for one in case.inbox.pending_sync()] == [request.id]

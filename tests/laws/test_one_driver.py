@@ -55,18 +55,18 @@ def built(name: str) -> list[str]:
         *("Release", "Defer", "ReportResult"),
     ],
 )
-def test_what_moves_an_attempt_is_built_in_one_place(command: str) -> None:
+def test_attempt_commands_are_built_once(command: str) -> None:
     assert built(command) == ["gate/backend.py"]
 
 
-def test_only_the_recheck_clears_a_call_for_its_start() -> None:
+def test_only_recheck_clears_a_start() -> None:
     """``start`` and ``complete`` take a ``Cleared`` row, and only ``clear`` makes one."""
     assert built("Cleared") == ["gate/backend.py"]
     # The other one answers an agent's prompt about a call that was released, and starts nothing.
     assert Counter(built("recheck")) == {"gate/backend.py": 1, "gate/plan.py": 1}
 
 
-def test_whether_a_lease_has_lapsed_is_asked_in_one_place() -> None:
+def test_lease_expiry_is_compared_once() -> None:
     """``Run.leased``, ``Run.lapsed`` and ``Run.due``; the stores ask the database the same."""
     compared = {
         path
@@ -78,7 +78,7 @@ def test_whether_a_lease_has_lapsed_is_asked_in_one_place() -> None:
     assert compared == {"rows.py"}
 
 
-def test_every_path_goes_through_the_driver() -> None:
+def test_every_path_uses_the_driver() -> None:
     """What runs an effect is the driver, and all that ask have their calls from it."""
     doors = ("gate", "agent", "client", "server", "worker", "adapters")
     runs = {path for path in built("execute") if path.startswith(doors)}

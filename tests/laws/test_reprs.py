@@ -14,7 +14,7 @@ def send(to: str) -> str:
     return f"sent to {to}"
 
 
-def test_doors_and_agents_say_which_they_are(tmp_path: Path) -> None:
+def test_repr_names_the_object(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/sayso.db"
     agent = sayso.Agent("bot", model=ScriptedModel([]), tools=[send], store=url)
     with sayso.Gate(url, agent="shop") as gate, sayso.Inbox(url) as inbox:
@@ -24,7 +24,7 @@ def test_doors_and_agents_say_which_they_are(tmp_path: Path) -> None:
     assert repr(agent) == "Agent('bot', tools=['send'])"
 
 
-def test_a_result_shows_each_request_once() -> None:
+def test_repr_of_result_shows_requests_once() -> None:
     model = ScriptedModel([call("send", {"to": "ana"})])
     agent = sayso.Agent("bot", model=model, tools=[send])
     result = agent.run_sync("Write to Ana")

@@ -16,7 +16,7 @@ def twins(door: type) -> list[str]:
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_twin_takes_and_says_what_its_method_does(door: type) -> None:
+def test_sync_method_matches_its_async_method(door: type) -> None:
     assert twins(door)
     for name in twins(door):
         twin, method = getattr(door, name), getattr(door, name.removesuffix("_sync"))
@@ -30,7 +30,7 @@ def test_twin_takes_and_says_what_its_method_does(door: type) -> None:
         assert not inspect.iscoroutinefunction(inspect.unwrap(twin)), name
 
 
-def test_misspelt_option_of_a_twin_is_refused_before_anything_is_done() -> None:
+def test_misspelt_option_of_sync_method_is_refused() -> None:
     with sayso.Inbox("memory://") as inbox:
         with pytest.raises(TypeError, match="bye"):
             inbox.decide_sync("req_1", sayso.Approve(), bye="ana")  # type: ignore[call-arg]
@@ -38,7 +38,7 @@ def test_misspelt_option_of_a_twin_is_refused_before_anything_is_done() -> None:
             inbox.pending_sync(tol="refund")  # type: ignore[call-arg]
 
 
-def test_overridden_method_has_its_twin() -> None:
+def test_overridden_method_has_a_sync_method() -> None:
     class Shouting(sayso.Inbox):
         async def get(self, request_id: str) -> sayso.Request:
             raise sayso.NotFound(request_id.upper())

@@ -40,7 +40,7 @@ async def told(client: Client, tool: str, **args: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_question_is_answered(world: World, era: str) -> None:
+async def test_question_is_answered(world: World, era: str) -> None:
     options = [{"label": "red"}, {"label": "blue", "description": "like the sky"}]
     async with asking(world, era) as client:
         async with world.person(lambda request: request.respond("blue")):

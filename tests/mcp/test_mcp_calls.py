@@ -167,7 +167,7 @@ async def test_running_call_outlives_its_client(world: World) -> None:
     assert world.effects == ["slow began ", "slow "]
 
 
-async def test_a_request_is_found_again_after_a_restart(world: World) -> None:
+async def test_request_is_found_again_after_a_restart(world: World) -> None:
     config = world.config(hold=0.3)
     async with world.client(config=config) as client:
         first = await client.call_tool("order", TEA)

@@ -81,7 +81,7 @@ def test_missing_token_is_refused_with_hint(world: World) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_client_with_a_token_asks_as_that_agent(world: World, era: str) -> None:
+async def test_client_with_a_token_asks_as_that_agent(world: World, era: str) -> None:
     robot = token(world, "robot")
     other = token(world, "other")
     with listening(world, world.config(hold=1)) as url:

@@ -61,7 +61,7 @@ async def test_rejected_call_gives_the_reason(world: World) -> None:
     assert world.effects == []
 
 
-async def test_a_person_can_answer_in_place_of_the_tool(world: World) -> None:
+async def test_person_can_answer_in_place_of_the_tool(world: World) -> None:
     async with world.client() as client, world.person(lambda request: request.respond("sold out")):
         result = await client.call_tool("order", {"item": "tea"})
     assert not result.is_error
@@ -69,7 +69,7 @@ async def test_a_person_can_answer_in_place_of_the_tool(world: World) -> None:
     assert world.effects == []
 
 
-async def test_a_hint_is_not_a_rule(world: World) -> None:
+async def test_hint_is_not_a_rule(world: World) -> None:
     async with world.client(config=world.config(hold=0.3)) as client:
         result = await client.call_tool("secrets", {})
     assert "needs a person's approval" in said(result)
@@ -110,7 +110,7 @@ async def test_unmatched_call_follows_default_only(
     assert (asked, denied) == expected[verdict]
 
 
-async def test_the_policy_allows_reads_and_denies(world: World) -> None:
+async def test_policy_allows_reads_and_denies(world: World) -> None:
     async with world.client(policy=ALLOW_STOCK + DENY_ORDER) as client:
         found = await client.call_tool("stock", {"item": "tea"})
         assert found.structured_content == {"item": "tea", "count": 3}
@@ -155,7 +155,7 @@ async def test_gated_tools_list_no_output_schema(world: World) -> None:
     assert tools["order"].input_schema["required"] == ["item"]
 
 
-async def test_an_error_of_the_tool_is_passed_on(world: World) -> None:
+async def test_error_of_the_tool_is_passed_on(world: World) -> None:
     async with world.client() as client, world.person(lambda request: request.approve()):
         result = await client.call_tool("fail", {})
     assert result.is_error

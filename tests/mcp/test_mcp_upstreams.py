@@ -65,7 +65,7 @@ async def test_resources_of_two_servers_are_prefixed(world: World) -> None:
 
 
 @pytest.mark.parametrize("behind", ["auto", "legacy"])
-async def test_a_changed_list_is_announced_to_a_legacy_client(world: World, behind: str) -> None:
+async def test_changed_list_is_announced_to_a_legacy_client(world: World, behind: str) -> None:
     heard: list[object] = []
 
     async def hear(message: object) -> None:
@@ -81,7 +81,7 @@ async def test_a_changed_list_is_announced_to_a_legacy_client(world: World, behi
         assert said(await client.call_tool("sprout", {})) == "new"
 
 
-async def test_a_changed_list_is_announced_to_a_modern_client(world: World) -> None:
+async def test_changed_list_is_announced_to_a_modern_client(world: World) -> None:
     config = world.config(servers={"shop": world.stdio_shop(protocol="legacy")})
     async with world.client("2026-07-28", config, ALLOW) as client:
         await client.list_tools()
@@ -95,7 +95,7 @@ async def test_a_changed_list_is_announced_to_a_modern_client(world: World) -> N
 
 @pytest.mark.parametrize("behind", ["auto", "legacy"])
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_watched_resource_is_reported_when_it_changes(
+async def test_watched_resource_is_reported_when_it_changes(
     world: World, era: str, behind: str
 ) -> None:
     heard: list[object] = []
@@ -200,7 +200,7 @@ async def test_instant_decline_is_a_cancellation(world: World, era: str) -> None
         assert said(await client.call_tool("wrap", {})) == "not wrapped: cancel"
 
 
-async def test_a_slow_decline_is_an_answer(world: World) -> None:
+async def test_slow_decline_is_an_answer(world: World) -> None:
     async def decline(context: object, params: Any) -> ElicitResult:
         await asyncio.sleep(0.7)
         return ElicitResult(action="decline")
@@ -216,7 +216,7 @@ async def test_client_without_elicitation_does_not_hang(world: World) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_cancelled_read_is_cancelled_at_the_server(world: World, era: str) -> None:
+async def test_cancelled_read_is_cancelled_at_the_server(world: World, era: str) -> None:
     async with world.client(era, policy=ALLOW_READS) as client:
         call = asyncio.create_task(client.call_tool("slow", {"seconds": 60}))
         await until_async(lambda: "slow began " in world.effects)

@@ -129,14 +129,14 @@ async def test_call_that_was_not_sent_frees_its_key(world: World) -> None:
     assert world.effects == ["order tea 1"]
 
 
-async def test_a_read_whose_server_dies_is_read_again(world: World) -> None:
+async def test_read_whose_server_dies_is_read_again(world: World) -> None:
     config = world.config(servers={"shop": world.stdio_shop(trust_hints=True)})
     async with world.client(config=config) as client:
         assert said(await client.call_tool("shaky", {})) == "read"
     assert world.effects == ["shaky", "shaky"]
 
 
-async def test_a_gated_read_whose_server_dies_is_read_again(world: World) -> None:
+async def test_gated_read_whose_server_dies_is_read_again(world: World) -> None:
     policy = '[[rule]]\ntool = "shaky"\nverdict = "ask"\neffect = "read"\n'
     config = world.config(servers={"shop": world.stdio_shop()})
     async with (
@@ -268,7 +268,7 @@ async def ends(world: World, config: dict[str, object], seconds: float) -> bool:
     return bool(done)
 
 
-async def test_a_proxy_ends_at_any_moment_of_a_connection(
+async def test_proxy_ends_at_any_moment_of_a_connection(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = world.config()
@@ -290,7 +290,7 @@ async def test_proxy_ends_despite_swallowed_cancellation(
     assert await ends(world, world.config(), 0.5)
 
 
-async def test_a_killed_proxy_loses_nothing(world: World) -> None:
+async def test_killed_proxy_loses_nothing(world: World) -> None:
     config = world.config(servers={"shop": world.stdio_shop()}, hold=0.5)
     async with Client(on_stdio(world, config), mode="legacy") as client:
         first = await client.call_tool("order", {"item": "tea"})
@@ -319,7 +319,7 @@ def _kill_proxies(world: World) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_proxy(world: World, number: int) -> None:
+def test_signal_ends_the_proxy(world: World, number: int) -> None:
     config = world.config(servers={"shop": world.stdio_shop()})
     process = subprocess.Popen(
         proxy_command(world, config),

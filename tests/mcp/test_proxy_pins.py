@@ -92,7 +92,7 @@ async def test_tool_changed_after_approval_asks_again(world: World) -> None:
         await until_async(lambda: world.effects == ["order tea 1"])
 
 
-async def test_a_rejected_change_keeps_asking(world: World) -> None:
+async def test_rejected_change_keeps_asking(world: World) -> None:
     async with world.client(policy=ALLOW) as client:
         await client.list_tools()
     (world.folder / "variant").write_text("Changed.")

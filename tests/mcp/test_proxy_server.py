@@ -93,7 +93,7 @@ async def test_without_the_server_nothing_runs(world: World) -> None:
     assert world.effects == []
 
 
-async def test_a_changed_tool_runs_only_once_it_is_accepted(world: World, served: str) -> None:
+async def test_changed_tool_runs_only_once_it_is_accepted(world: World, served: str) -> None:
     env = environment(world, token(world, "robot"))
 
     def proxied() -> Client:

@@ -102,7 +102,7 @@ def test_chat_edits_a_call(demo: Demo, open_page: Open) -> None:
     assert args["destination"] == "Porto"
 
 
-def test_a_question_is_answered_in_the_chat(demo: Demo, open_page: Open) -> None:
+def test_question_is_answered_in_the_chat(demo: Demo, open_page: Open) -> None:
     page = open_page(f"{demo.url}/chat")
     write(page, "Ask me a question")
     page.get_by_role("radio", name="A password").check()

@@ -54,7 +54,7 @@ def test_edit_is_shown_as_diff(demo: Demo, open_page: Open) -> None:
     expect(page.get_by_text('"old_string": "one\\ntwo"')).to_be_visible()
 
 
-def test_a_fetch_names_the_real_host(demo: Demo, open_page: Open) -> None:
+def test_fetch_names_the_real_host(demo: Demo, open_page: Open) -> None:
     url = "https://bank.example@evil.example/login"
     page = shown(demo, open_page, asked(demo, "WebFetch", url=url, prompt="read it"))
     fetch = page.get_by_test_id("call-fetch")
@@ -81,7 +81,7 @@ def test_text_of_the_agent_is_inert(demo: Demo, open_page: Open) -> None:
     expect(call).not_to_contain_text("\u202e")
 
 
-def test_the_demo_starts_a_coding_agent(demo: Demo, open_page: Open) -> None:
+def test_demo_starts_a_coding_agent(demo: Demo, open_page: Open) -> None:
     page = open_page(f"{demo.url}/inbox")
     page.get_by_role("button", name="Run “Start a coding agent”").click()
 

@@ -67,7 +67,7 @@ def test_navigating_tab_wastes_no_connection(demo: Demo, context: BrowserContext
     until(lambda: readers(demo) == 1)
 
 
-def test_a_hidden_tab_holds_no_stream(demo: Demo, context: BrowserContext) -> None:
+def test_hidden_tab_holds_no_stream(demo: Demo, context: BrowserContext) -> None:
     page = context.new_page()
     page.goto(f"{demo.url}/inbox")
     is_live(page)
@@ -83,7 +83,7 @@ def test_a_hidden_tab_holds_no_stream(demo: Demo, context: BrowserContext) -> No
     until(lambda: readers(demo) == 1)
 
 
-def test_a_decision_never_fires_late(demo: Demo, context: BrowserContext) -> None:
+def test_decision_never_fires_late(demo: Demo, context: BrowserContext) -> None:
     chat = demo.say("Weather in Oslo")
     (request,) = demo.open(chat)
     page, other = context.new_page(), context.new_page()

@@ -88,7 +88,7 @@ def test_print_shows_the_request(opened: Demo, open_page: Open) -> None:
     expect(page.get_by_role("button", name="Approve")).not_to_be_visible()
 
 
-def test_the_empty_chat_has_a_heading(opened: Demo, open_page: Open) -> None:
+def test_empty_chat_has_a_heading(opened: Demo, open_page: Open) -> None:
     page = open_page(f"{opened.url}/chat")
     expect(page.get_by_role("heading", level=1)).to_be_visible()
 

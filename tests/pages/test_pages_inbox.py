@@ -36,7 +36,7 @@ def read_to_the_end(page: Page) -> None:
         end.scroll_into_view_if_needed()
 
 
-def test_a_title_is_read_first(demo: Demo, open_page: Open) -> None:
+def test_title_is_read_first(demo: Demo, open_page: Open) -> None:
     demo.say("Roll back production to 1.9")
     page = open_page(f"{demo.url}/inbox")
     row = page.get_by_role("list", name="Requests").get_by_role("link", name="rollback")
@@ -370,7 +370,7 @@ def test_request_between_two_reads_appears_once(
     page.unroute_all(behavior="wait")
 
 
-def test_an_old_read_never_replaces_a_newer_one(demo: Demo, open_page: Open) -> None:
+def test_old_read_never_replaces_a_newer_one(demo: Demo, open_page: Open) -> None:
     page = open_page(f"{demo.url}/inbox")
     expect(page.get_by_role("heading", level=1)).to_have_text("No pending requests")
     before = page.request.get(f"{demo.url}/api/requests?status=pending").json()

@@ -46,7 +46,7 @@ def full_inbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     running.stop()
 
 
-def test_a_thousand_requests_are_counted_exactly(full_inbox: Demo, open_page: Open) -> None:
+def test_thousand_requests_are_counted_exactly(full_inbox: Demo, open_page: Open) -> None:
     page = open_page(f"{full_inbox.url}/inbox")
     expect(page.get_by_role("navigation", name="Pages")).to_contain_text(f"{MANY:,}")
     expect(page.get_by_role("main")).to_contain_text(f"{MANY:,} requests need your review")
@@ -171,7 +171,7 @@ def longest_in_trace(full_inbox: Demo, browser: Browser, path: Path) -> float:
 
 
 @pytest.mark.parametrize("width", [1440, 1024, 390])
-def test_the_filters_fit_into_their_row(full_inbox: Demo, open_page: Open, width: int) -> None:
+def test_filters_fit_into_their_row(full_inbox: Demo, open_page: Open, width: int) -> None:
     page = open_page(f"{full_inbox.url}/inbox", viewport={"width": width, "height": 844})
     expect(page.get_by_test_id("group").first).to_be_visible()
     for row in (".filter-chips", ".topbar-nav"):

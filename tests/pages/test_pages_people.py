@@ -124,7 +124,7 @@ def test_page_works_on_a_phone(demo: Demo, open_page: Open) -> None:
     assert len(demo.ran()) == 1
 
 
-def test_a_fact_names_the_tool_and_the_request(demo: Demo, open_page: Open) -> None:
+def test_fact_names_the_tool_and_the_request(demo: Demo, open_page: Open) -> None:
     chat = demo.say("Weather in Oslo")
     (request,) = demo.open(chat)
     page = open_page(f"{demo.url}/history")

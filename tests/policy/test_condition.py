@@ -222,7 +222,7 @@ def test_values_with_the_same_json_are_equal(one: Any, other: Any) -> None:
 
 
 @given(json_values, st.sampled_from(OPERATORS), json_values)
-def test_a_condition_agrees_with_python_or_raises(value: Any, operator: str, literal: Any) -> None:
+def test_condition_agrees_with_python_or_raises(value: Any, operator: str, literal: Any) -> None:
     try:
         condition = Condition.parse(f"x {operator} {json.dumps(literal)}")
     except InvalidPolicy:

@@ -89,7 +89,7 @@ def test_descriptions_are_called_as_langchain_calls_them() -> None:
     )
 
 
-def test_the_digest_names_the_wrapped_function() -> None:
+def test_digest_names_the_wrapped_function() -> None:
     def config(when: Any) -> Policy:
         return Policy.from_interrupt_on({"t": {"allowed_decisions": ["approve"], "when": when}})
 
@@ -126,7 +126,7 @@ APPROVE: dict[Any, Any] = {"allowed_decisions": ["approve"]}
         ({" write": True}, "no spaces"),
     ],
 )
-def test_a_malformed_mapping_is_refused(interrupt_on: Any, message: str) -> None:
+def test_malformed_mapping_is_refused(interrupt_on: Any, message: str) -> None:
     with pytest.raises(InvalidPolicy, match=message):
         Policy.from_interrupt_on(interrupt_on)
 

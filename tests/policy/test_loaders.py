@@ -99,14 +99,14 @@ def test_file_policy_equals_its_rules() -> None:
     assert other.digest != policy.digest
 
 
-def test_the_condition_is_kept_and_compiled() -> None:
+def test_condition_is_kept_and_compiled() -> None:
     (rule,) = Policy.from_toml("[[rule]]\nwhere = 'amount > 100'").rules
     assert rule.where == "amount > 100"
     assert rule.when is not None
     assert rule.when({"amount": 101}) is True
 
 
-def test_a_byte_order_mark_is_no_error() -> None:
+def test_byte_order_mark_is_no_error() -> None:
     assert len(Policy.from_toml("\ufeff[[rule]]\ntool = 'x'").rules) == 1
 
 
@@ -120,7 +120,7 @@ def test_docs_page_lists_every_key(key: str) -> None:
     assert f"\n| `{key}` |" in PAGE
 
 
-def test_the_files_on_the_page_can_be_read() -> None:
+def test_files_on_the_page_can_be_read() -> None:
     files = re.findall(r"```toml\n(.*?)```", PAGE, re.S)
     assert files
     for text in files:
@@ -149,7 +149,7 @@ def test_the_files_on_the_page_can_be_read() -> None:
         (Path("policy.toml"), "pass the path of a file to a gate instead: Gate(url, policy="),
     ],
 )
-def test_a_bad_file_is_refused(text: Any, message: str) -> None:
+def test_bad_file_is_refused(text: Any, message: str) -> None:
     with pytest.raises(InvalidPolicy) as caught:
         Policy.from_toml(text)
     assert message in str(caught.value)

@@ -153,7 +153,7 @@ def test_each_term_of_a_rule_reaches_the_request(
     assert judge(policy) == replace(Terms(rule="r", policy=policy.digest), **expected)
 
 
-def test_the_requester_does_not_decide_a_high_risk_call() -> None:
+def test_requester_does_not_decide_a_high_risk_call() -> None:
     assert judge(Policy([Rule(risk="medium")])).requester_decides is True
     assert judge(Policy([Rule(risk="high")])).requester_decides is False
     assert judge(Policy([Rule(risk="critical")])).requester_decides is False
@@ -203,7 +203,7 @@ def test_rule_may_only_raise_the_declared_effect(declared: Any, by_rule: Any, ef
 
 
 @pytest.mark.parametrize("effect", ["twice", "", True, 1, ["once"]])
-def test_an_effect_is_one_of_three(effect: Any) -> None:
+def test_effect_is_one_of_three(effect: Any) -> None:
     with pytest.raises(InvalidPolicy, match=r'effect=.*: use "once", "idempotent" or "read"'):
         Rule("send", effect=effect)
 
@@ -212,7 +212,7 @@ def test_an_effect_is_one_of_three(effect: Any) -> None:
 
 
 @pytest.mark.parametrize("verdict", list(Verdict))
-def test_a_rule_that_raises_asks(verdict: Verdict) -> None:
+def test_rule_that_raises_asks(verdict: Verdict) -> None:
     terms = judge(Policy([Rule(when=boom, verdict=verdict, name="lookup")]))
     assert (terms.verdict, terms.rule) == (ASK, "lookup")
     assert terms.risk.level == "high"
@@ -240,7 +240,7 @@ def _said(value: Any) -> str:
 @pytest.mark.parametrize(
     "said", [None, 0, 1, 0.0, "", "no", [], {}, (), Truthy(), object(), NotImplemented], ids=_said
 )
-def test_a_predicate_that_returns_no_boolean_asks(said: Any) -> None:
+def test_predicate_that_returns_no_boolean_asks(said: Any) -> None:
     for terms in (
         judge(Policy(), needs_approval=lambda args: said),
         judge(Policy([Rule(when=lambda args: said, verdict="allow", name="needs_approval")])),
@@ -286,7 +286,7 @@ def test_several_rules_that_raise_add_up() -> None:
     assert len(terms.risk.reasons) == 3
 
 
-def test_a_long_error_is_cut() -> None:
+def test_long_error_is_cut() -> None:
     def loud(args: dict[str, Any]) -> bool:
         raise ValueError("x" * 10_000)
 
@@ -300,12 +300,12 @@ class Torn:
 
 
 @pytest.mark.parametrize("answer", [Torn(), ValueError("returned, not raised"), TimeoutError()])
-def test_a_predicate_without_a_boolean_asks(answer: Any) -> None:
+def test_predicate_without_a_boolean_asks(answer: Any) -> None:
     policy = Policy([Rule(verdict="allow", when=lambda args: answer)])
     assert judge(policy).verdict is ASK
 
 
-def test_a_failing_description_does_not_block_the_call() -> None:
+def test_failing_description_does_not_block_the_call() -> None:
     async def later(call: ToolCall) -> str:
         return "later"
 

@@ -56,7 +56,7 @@ CHANGES: dict[str, Any] = {
 }
 
 
-def test_the_digest_covers_every_field() -> None:
+def test_digest_covers_every_field() -> None:
     assert set(CHANGES) == {field.name for field in fields(Rule) if field.init}
     digests = {"": Policy([Rule()]).digest, "none": Policy().digest}
     for name, value in CHANGES.items():
@@ -65,7 +65,7 @@ def test_the_digest_covers_every_field() -> None:
     assert len(set(digests.values())) == len(digests)
 
 
-def test_the_digest_covers_order_and_function() -> None:
+def test_digest_covers_order_and_function() -> None:
     one, other = Rule("a"), Rule("b")
     assert Policy([one, other]).digest != Policy([other, one]).digest
     assert Policy([Rule(when=boom)]).digest != Policy([Rule(when=other_predicate)]).digest

@@ -36,7 +36,7 @@ def test_only_tool_is_a_positional_argument() -> None:
         make("send_*", "bot")
 
 
-def test_a_plain_rule_asks_about_everything() -> None:
+def test_plain_rule_asks_about_everything() -> None:
     rule = Rule()
     assert rule.verdict is Verdict.ASK
     assert unmet(rule, "anything", "anybody") == ""
@@ -73,7 +73,7 @@ def test_reasons_of_rule_and_risk_are_joined() -> None:
     assert replace(rule, name="again").risk == rule.risk
 
 
-def test_a_rule_can_be_replaced_and_compared() -> None:
+def test_rule_can_be_replaced_and_compared() -> None:
     rule = Rule("pay", where="amount > 100", hours="09:00-17:00", days="mon", expires_in="1h")
     assert replace(rule) == rule
     assert hash(replace(rule)) == hash(rule)
@@ -194,7 +194,7 @@ def test_hours_are_on_the_clock_of_the_time_zone(now: str, fits: bool) -> None:
     assert unmet(rule, now=at(now)) == ("" if fits else "hours")
 
 
-def test_the_day_is_the_day_of_the_time_zone() -> None:
+def test_day_is_the_day_of_the_time_zone() -> None:
     rule = Rule(days="thu", timezone="Asia/Tokyo")
     assert unmet(rule, now=at("2026-03-04T14:59+00:00")) == "days"
     assert unmet(rule, now=at("2026-03-04T15:00+00:00")) == ""
@@ -214,7 +214,7 @@ def test_repeated_hour_matches_twice() -> None:
     assert sum(unmet(rule, now=now) == "" for now in minutes) == 120
 
 
-def test_a_time_without_a_zone_is_refused() -> None:
+def test_time_without_a_zone_is_refused() -> None:
     with pytest.raises(ValueError, match="time zone"):
         unmet(Rule(hours="09:00-17:00"), now=datetime(2026, 3, 4, 12, 0))
 
@@ -223,7 +223,7 @@ minutes = st.integers(0, 24 * 60 - 1)
 
 
 @given(minutes, minutes, minutes, st.integers(0, 6), st.sets(st.sampled_from(DAYS), min_size=1))
-def test_a_span_and_its_complement_cover_the_day(
+def test_span_and_its_complement_cover_the_day(
     start: int, end: int, now: int, day: int, days: set[str]
 ) -> None:
     if start == end:
@@ -327,7 +327,7 @@ def test_invalid_rule_is_refused(given: dict[str, Any], message: str) -> None:
         Rule(**given)
 
 
-def test_a_quorum_of_a_group_is_the_groups_business() -> None:
+def test_quorum_of_a_group_is_the_groups_business() -> None:
     assert Rule(quorum=5, reviewers=["ana", "group:finance"]).quorum == 5
 
 

@@ -108,7 +108,7 @@ def test_tightening_is_idempotent(old: Terms, new: Terms) -> None:
 
 
 @given(some_terms)
-def test_the_same_terms_are_not_stricter(terms: Terms) -> None:
+def test_same_terms_are_not_stricter(terms: Terms) -> None:
     assert tighten(terms, terms) == terms
     assert not is_stricter(terms, terms)
     words = replace(terms, rule="other", policy="p9", description="other words")
@@ -204,7 +204,7 @@ keyed_terms = st.builds(
 @given(keyed_terms, sent_terms)
 @example(Terms(reviewers=("group:x",)), {"reviewers": ("bob",)})
 @example(Terms(), {"valid_for": 1e6})
-def test_an_agent_can_only_tighten(terms: Terms, sent: dict[str, Any]) -> None:
+def test_agent_can_only_tighten(terms: Terms, sent: dict[str, Any]) -> None:
     both = tighten_by_agent(terms, sent)
     at_least(both, terms)
     at_least(both, replace(terms, **{**sent, "reviewers": ()}))

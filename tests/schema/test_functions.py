@@ -53,7 +53,7 @@ def shown(function: Any, **given: Any) -> dict[str, Any]:
 # -- partials
 
 
-def test_what_a_partial_fixes_is_shown_and_runs(world: World) -> None:
+def test_fixed_argument_is_shown_and_runs(world: World) -> None:
     pay = world.gate.guard(needs_approval=True)(functools.partial(world.pay, "ATTACKER"))
     request = world.asked(pay, 5)
     assert request.args == {"to": "ATTACKER", "amount": 5, "note": ""}
@@ -64,7 +64,7 @@ def test_what_a_partial_fixes_is_shown_and_runs(world: World) -> None:
     assert world.ran == [("ATTACKER", 5, "")]
 
 
-def test_what_a_partial_fixes_is_in_the_digest(world: World) -> None:
+def test_fixed_argument_is_in_digest(world: World) -> None:
     def pay(to: str, amount: int) -> str:
         world.ran.append(to)
         return to
@@ -77,7 +77,7 @@ def test_what_a_partial_fixes_is_in_the_digest(world: World) -> None:
     assert world.ran == []
 
 
-def test_nobody_changes_what_a_partial_fixes(world: World) -> None:
+def test_fixed_argument_cannot_be_edited(world: World) -> None:
     pay = world.gate.guard(needs_approval=True)(functools.partial(world.pay, "bo"))
     request = world.asked(pay, 5)
     with pytest.raises(InvalidDecision, match=r"args\.to"):
@@ -89,7 +89,7 @@ def test_nobody_changes_what_a_partial_fixes(world: World) -> None:
         pay(5, to="eve")
 
 
-async def test_nor_does_a_model(world: World) -> None:
+async def test_model_cannot_change_fixed_argument(world: World) -> None:
     wants = call("pay", {"to": "eve", "amount": 1}), call("pay", {"to": "bo", "amount": 2})
     model = ScriptedModel([calls(*wants), "Done."])
     pay = sayso.tool(functools.partial(world.pay, "bo"))
@@ -133,14 +133,14 @@ def test_positional_only_parameters_keep_their_order() -> None:
     assert made(*args, **kwargs) == ("bo", "ana", 5)
 
 
-def test_a_fixed_model_is_shown_whole(world: World) -> None:
+def test_fixed_model_is_shown_completely(world: World) -> None:
     def pay(account: Account, amount: int) -> None: ...
 
     made = functools.partial(pay, Account(owner="bo"))
     assert shown(made, amount=1) == {"account": {"owner": "bo"}, "amount": 1}
 
 
-def test_a_fixed_value_that_changes_later_does_not_run(world: World) -> None:
+def test_changed_fixed_value_does_not_run(world: World) -> None:
     def pay(to: list[str], amount: int) -> str:
         world.ran.append(list(to))
         return "paid"
@@ -172,7 +172,7 @@ class Till:
         return to, amount
 
 
-def test_a_partial_method_is_a_partial() -> None:
+def test_partial_method_is_a_partial() -> None:
     signature = Signature.of(Till().pay_bo)
     data = signature.intake(signature.bind((5,), {}))
     assert json.loads(data) == {"to": "bo", "amount": 5}
@@ -180,7 +180,7 @@ def test_a_partial_method_is_a_partial() -> None:
     assert Till().pay_bo(*args, **kwargs) == ("bo", 5)
 
 
-def test_a_partial_of_an_object_is_a_partial() -> None:
+def test_partial_of_an_object_is_a_partial() -> None:
     assert shown_named(functools.partial(Till(), "bo"), amount=5) == {"to": "bo", "amount": 5}
 
 
@@ -198,12 +198,12 @@ def shown_named(function: Any, **given: Any) -> Any:
     ],
     ids=["self", "an object", "method of no object", "more than is named"],
 )
-def test_what_cannot_be_shown_is_refused(function: Any, advice: str) -> None:
+def test_function_that_cannot_be_shown_is_refused(function: Any, advice: str) -> None:
     with pytest.raises(TypeError, match=f"(?s){advice}"):
         Signature.of(function, name="pay")
 
 
-def test_a_fixed_value_of_the_wrong_type_is_refused() -> None:
+def test_fixed_value_of_wrong_type_is_refused() -> None:
     def pay(to: str, amount: int) -> None: ...
 
     with pytest.raises(TypeError, match=r"'to' of pay.*functools\.partial"):
@@ -253,14 +253,14 @@ def lying(to: str, amount: int, fee: int = 100) -> Any:
 lying.__signature__ = inspect.signature(bare)  # type: ignore[attr-defined]
 
 
-def test_a_wrapper_that_passes_everything_on_is_shown_as_what_it_wraps() -> None:
+def test_passing_wrapper_shows_wrapped_signature() -> None:
     for function in (passing(bare), passing(passing(bare))):
         assert shown(function, to="bo", amount=5) == {"to": "bo", "amount": 5}
         assert Signature.of(function).description == "Pay somebody."
 
 
 @pytest.mark.parametrize("around", [lambda function: function, passing], ids=["plain", "wrapped"])
-def test_a_wrapper_with_parameters_is_shown_by_its_own(around: Any) -> None:
+def test_wrapper_shows_its_parameters(around: Any) -> None:
     whole = {"to": "bo", "amount": 5, "fee": 100}
     assert shown(around(with_fee), to="bo", amount=5) == whole
     assert shown(around(lying), to="bo", amount=5) == whole
@@ -268,12 +268,12 @@ def test_a_wrapper_with_parameters_is_shown_by_its_own(around: Any) -> None:
 
 
 @pytest.mark.parametrize("wrapper", [half, first_own], ids=["keyword", "positional"])
-def test_a_wrapper_that_hides_some_parameters_is_refused(wrapper: Any) -> None:
+def test_wrapper_hiding_parameters_is_refused(wrapper: Any) -> None:
     with pytest.raises(TypeError, match="name each parameter"):
         Signature.of(wrapper)
 
 
-def test_an_object_that_passes_everything_on_is_shown_as_what_it_wraps() -> None:
+def test_passing_object_shows_wrapped_signature() -> None:
     class Retried:
         def __init__(self, function: Any) -> None:
             functools.update_wrapper(self, function)
@@ -285,7 +285,7 @@ def test_an_object_that_passes_everything_on_is_shown_as_what_it_wraps() -> None
         assert shown(function, to="bo", amount=5) == {"to": "bo", "amount": 5}
 
 
-def test_a_method_behind_a_wrapper_is_still_a_method() -> None:
+def test_method_behind_a_wrapper_is_still_a_method() -> None:
     class Wrapped(Till):
         pay = passing(Till.pay)
 
@@ -294,7 +294,7 @@ def test_a_method_behind_a_wrapper_is_still_a_method() -> None:
     assert Wrapped().pay(*args, **kwargs) == ("bo", 5)
 
 
-def test_a_partial_of_a_wrapper_fixes_what_the_wrapper_takes() -> None:
+def test_partial_of_wrapper_fixes_its_parameter() -> None:
     made = functools.partial(with_fee, "bo")
     assert shown(made, amount=5) == {"to": "bo", "amount": 5, "fee": 100}
 
@@ -319,12 +319,12 @@ def test_defaults_are_shown_and_passed(world: World) -> None:
     assert world.ran == [("bo", [1])]
 
 
-def test_a_lambda_shows_its_defaults() -> None:
+def test_lambda_shows_its_defaults() -> None:
     sends = [lambda amount, to=to: (to, amount) for to in ("bo", "eve")]
     assert [shown_named(send, amount=5)["to"] for send in sends] == ["bo", "eve"]
 
 
-def test_an_edit_is_refused_where_a_decision_was_made_on_a_partial(world: World) -> None:
+def test_edit_of_partial_keeps_fixed_argument(world: World) -> None:
     pay = world.gate.guard(needs_approval=True)(functools.partial(world.pay, "bo"))
     request = world.asked(pay, 5)
     given = Edit({"amount": 5}, request=request.id, seen_digest=request.digest)

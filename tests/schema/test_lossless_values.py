@@ -208,9 +208,7 @@ def _noted() -> Parent:
         pytest.param(re.Pattern[str], re.compile("a", re.IGNORECASE), "p", id="flags of a pattern"),
     ],
 )
-def test_what_would_be_dropped_is_refused_by_its_path(
-    annotation: Any, value: Any, path: str
-) -> None:
+def test_dropped_value_is_refused_by_path(annotation: Any, value: Any, path: str) -> None:
     with pytest.raises(InvalidCall) as caught:
         taking(annotation).intake({"p": value})
     assert caught.value.path == path
@@ -226,7 +224,7 @@ def test_what_would_be_dropped_is_refused_by_its_path(
         (Initial, {"to": "bo", "fee": 7}, "p.total"),
     ],
 )
-def test_so_is_what_a_model_or_an_edit_writes(annotation: Any, given: Any, path: str) -> None:
+def test_dropped_json_value_is_refused_by_path(annotation: Any, given: Any, path: str) -> None:
     with pytest.raises(InvalidCall) as caught:
         taking(annotation).intake_json({"p": given})
     assert caught.value.path == path
@@ -244,7 +242,7 @@ class Wrapped(BaseModel):
 
 
 @pytest.mark.parametrize("made", ["intake", "intake_json"])
-def test_an_open_class_beside_it_opens_no_other(made: str) -> None:
+def test_open_class_opens_no_other(made: str) -> None:
     def pay(
         a: Open, b: Base, c: list[Written2], d: Parent, e: dict[str, Base] | None = None
     ) -> None: ...
@@ -271,7 +269,7 @@ class Written2(TypedDict):
     amount: int
 
 
-def test_a_class_that_reads_more_than_its_fields_may() -> None:
+def test_class_may_read_other_fields() -> None:
     def pay(a: Open, b: Wrapped) -> None: ...
 
     data = Signature.of(pay).intake({"a": {}, "b": {"text": "5"}})
@@ -354,13 +352,13 @@ def _cached() -> Cached:
     ],
     ids=lambda part: part if isinstance(part, str) else type(part).__name__,
 )
-def test_what_loses_nothing_is_taken(annotation: Any, value: Any, stored: str | None) -> None:
+def test_lossless_value_is_accepted(annotation: Any, value: Any, stored: str | None) -> None:
     data = taking(annotation).intake({"p": value})
     assert stored is None or data.decode() == f'{{"p":{stored}}}'
 
 
 @pytest.mark.parametrize("given", [{}, {"fee": 5}])
-def test_a_parameter_that_is_excluded_itself_is_refused(given: dict[str, int]) -> None:
+def test_excluded_parameter_is_refused(given: dict[str, int]) -> None:
     def pay(fee: Annotated[int, Field(exclude=True)] = 100) -> None: ...
 
     for intake in (Signature.of(pay).intake, Signature.of(pay).intake_json):
@@ -368,7 +366,7 @@ def test_a_parameter_that_is_excluded_itself_is_refused(given: dict[str, int]) -
             intake(given)
 
 
-def test_nothing_is_asked_about_a_call_that_loses_something() -> None:
+def test_lossy_call_is_not_asked() -> None:
     gate = Gate(wait=0)
     ran: list[Base] = []
 

@@ -38,7 +38,7 @@ def order(order: Order, more: list[Item | int] = []) -> Item:  # noqa: B006  # n
     return {"name": "x"}
 
 
-def test_the_typed_dict_of_the_standard_library_is_read() -> None:
+def test_standard_typed_dict_is_read() -> None:
     signature = Signature.of(order)
     item = signature.parameters["$defs"]["Item"]
     assert (item["description"], item["required"]) == ("A thing that is sold.", ["name"])
@@ -92,7 +92,7 @@ def move(to: Address, stops: list[Address] = [], spare: Address | None = None, n
         ({"to": "no object", "x": [1]}, {"to": "no object", "x": [1], "stops": [], "spare": None}),
     ],
 )
-def test_what_is_left_out_gets_its_default(given: Any, whole: Any) -> None:
+def test_absent_value_gets_its_default(given: Any, whole: Any) -> None:
     schema = Signature.of(move).parameters
     made = with_defaults(schema, given)
     assert made == {"n": 3} | whole

@@ -43,7 +43,7 @@ async def send_email(
 # --- reading a function ---
 
 
-def test_a_function_becomes_a_schema() -> None:
+def test_function_becomes_a_schema() -> None:
     signature = Signature.of(send_email)
     assert signature.name == "send_email"
     assert signature.description == "Send an email.\n\nIt leaves at once."
@@ -61,12 +61,12 @@ def test_a_function_becomes_a_schema() -> None:
     }
 
 
-def test_name_and_description_can_be_given() -> None:
+def test_name_and_description_can_be_set() -> None:
     signature = Signature.of(send_email, name="mail-2", description="Mail it")
     assert (signature.name, signature.description) == ("mail-2", "Mail it")
 
 
-def test_no_parameters_no_docstring_no_annotation() -> None:
+def test_bare_function_has_empty_schema() -> None:
     def ping():  # type: ignore[no-untyped-def]
         return 1
 
@@ -90,7 +90,7 @@ def test_nested_classes_are_closed_and_described() -> None:
     assert "title" not in item["properties"]["price"]
 
 
-def test_the_first_parameter_can_be_skipped_even_unresolvable() -> None:
+def test_first_parameter_can_be_skipped_even_unresolvable() -> None:
     def fn(ctx: Nowhere, a: int, /, b: int) -> int:  # type: ignore[name-defined]  # noqa: F821
         return a + b
 
@@ -100,7 +100,7 @@ def test_the_first_parameter_can_be_skipped_even_unresolvable() -> None:
     assert fn(None, *args, **kwargs) == 3
 
 
-def test_a_function_may_use_itself_and_what_is_defined_after_it() -> None:
+def test_function_may_use_later_definitions() -> None:
     def count(down: int) -> int:
         return later(count, down)
 
@@ -113,7 +113,7 @@ def test_a_function_may_use_itself_and_what_is_defined_after_it() -> None:
     assert count(3) == 0
 
 
-def test_local_types_are_found_in_the_functions_around() -> None:
+def test_local_types_are_resolved() -> None:
     class Outer(BaseModel):
         a: int
 
@@ -131,7 +131,7 @@ def test_local_types_are_found_in_the_functions_around() -> None:
     assert args["inner"].b == "x"
 
 
-def test_partials_wrappers_bound_methods_and_callable_objects() -> None:
+def test_every_kind_of_callable_is_accepted() -> None:
     def fn(a: int, b: int, c: int = 3) -> int:
         """Add."""
         return a + b + c
@@ -156,7 +156,7 @@ def test_partials_wrappers_bound_methods_and_callable_objects() -> None:
         assert tool(*args, **kwargs) in {3, 6}
 
 
-def test_parameters_with_names_that_models_do_not_take() -> None:
+def test_parameter_names_may_clash_with_pydantic() -> None:
     def fn(model_config: int, _private: int, schema: int, json: int, self_: int = 0) -> None: ...
 
     signature = Signature.of(fn)
@@ -164,7 +164,7 @@ def test_parameters_with_names_that_models_do_not_take() -> None:
     assert signature.load(signature.intake(values)) == ((), {**values, "self_": 0})
 
 
-def test_bind_keeps_what_was_passed_and_no_defaults() -> None:
+def test_bind_adds_no_defaults() -> None:
     signature = Signature.of(send_email)
     assert signature.bind(("a", "b"), {"body": "c"}) == {"to": "a", "subject": "b", "body": "c"}
     for args, kwargs, message in [
@@ -208,13 +208,13 @@ def _sentinel(a: int, b: Any = object()) -> None: ...  # noqa: B008
         (lambda a: a, "'<lambda>' is not a valid tool name.*name='send_email'"),
     ],
 )
-def test_functions_that_cannot_be_tools(fn: Any, advice: str) -> None:
+def test_unsuitable_function_is_refused(fn: Any, advice: str) -> None:
     with pytest.raises(TypeError, match=f"(?s){advice}"):
         Signature.of(fn)
 
 
 @pytest.mark.parametrize("mark", [{"writeOnly": True}, {"format": "password"}])
-def test_a_text_may_be_declared_secret(mark: dict[str, Any]) -> None:
+def test_text_may_be_declared_secret(mark: dict[str, Any]) -> None:
     def login(user: str, password: str) -> None: ...
 
     login.__annotations__["password"] = Annotated[str, Field(json_schema_extra=mark)]
@@ -227,12 +227,12 @@ def test_a_text_may_be_declared_secret(mark: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "x" * 65, "naïve", "a\n"])
-def test_names_that_are_no_tool_names(name: str) -> None:
+def test_invalid_tool_name_is_refused(name: str) -> None:
     with pytest.raises(TypeError, match="is not a valid tool name"):
         Signature.of(send_email, name=name)
 
 
-def test_what_is_no_function() -> None:
+def test_other_objects_are_refused() -> None:
     for thing in (Item, 3):
         with pytest.raises(TypeError, match="is not a function; wrap it in one"):
             Signature.of(thing, name="thing")  # type: ignore[arg-type]
@@ -288,7 +288,7 @@ At once.
 """
 
 
-def test_google_docstrings() -> None:
+def test_google_docstring_is_split() -> None:
     text, meanings = split_docstring(GOOGLE)
     assert text == "Send it.\n\nAt once.\n\nReturns:\n    An id."
     assert meanings == {
@@ -298,13 +298,13 @@ def test_google_docstrings() -> None:
     }
 
 
-def test_numpy_docstrings() -> None:
+def test_numpy_docstring_is_split() -> None:
     text, meanings = split_docstring(NUMPY)
     assert text == "Send it.\n\nAt once.\n\nReturns\n-------\nstr\n    An id."
     assert meanings == {"to": "The address.", "body": "The text of it.", "more": "The text of it."}
 
 
-def test_sphinx_docstrings() -> None:
+def test_sphinx_docstring_is_split() -> None:
     text, meanings = split_docstring(SPHINX)
     assert text == "Send it.\n\nAt once.\n\n:returns: An id."
     assert meanings == {"to": "The address.", "body": "The text of it."}
@@ -333,7 +333,7 @@ def test_jsonschema_is_imported_late() -> None:
 # -- functions that are inspected again
 
 
-def test_equal_parameters_share_a_model_and_nothing_else() -> None:
+def test_equal_parameters_share_only_a_model() -> None:
     def made(text: str) -> Signature:
         def pay(to: str, amount: int = 1) -> str:
             return to
@@ -348,7 +348,7 @@ def test_equal_parameters_share_a_model_and_nothing_else() -> None:
     assert one.parameters["properties"]["amount"] is not other.parameters["properties"]["amount"]
 
 
-def test_defaults_that_are_equal_and_not_the_same_stay_apart() -> None:
+def test_equal_defaults_of_other_types_stay_distinct() -> None:
     def made(value: Any) -> Signature:
         def pay(amount=value):  # type: ignore[no-untyped-def]
             return amount

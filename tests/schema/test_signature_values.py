@@ -177,7 +177,7 @@ def test_none_as_default_means_optional() -> None:
     assert taking(Any, None).parameters["properties"]["x"] == {"default": None}
 
 
-def test_a_field_as_default() -> None:
+def test_field_may_be_the_default() -> None:
     signature = taking(int, Field(3, gt=2, alias="y", description="Many"))
     assert signature.intake({}) == b'{"x":3}'
     assert signature.parameters["properties"]["x"]["description"] == "Many"
@@ -206,7 +206,7 @@ def test_passed_values_are_let_go() -> None:
     assert loaded is not value
 
 
-def test_an_instance_gone_bad_is_refused() -> None:
+def test_invalid_instance_is_refused() -> None:
     value = Point(1)
     value.x = "many"  # type: ignore[assignment]
     assert refused(lambda: taking(Point).intake({"x": value})).path == "x.x"
@@ -280,7 +280,7 @@ class Drifting(BaseModel):
         return {key: [*value[:-1], value[-1] + 1] for key, value in inner.items()}
 
 
-def test_a_value_that_changes_on_the_way_is_refused() -> None:
+def test_unstable_value_is_refused() -> None:
     error = refused(lambda: taking(list[Drifting]).intake({"x": [{"inner": {"a": [1, 2]}}]}))
     assert error.path == "x[0].inner.a[1]"
     assert "changes when it is read back" in str(error)
@@ -343,7 +343,7 @@ def test_every_call_is_a_fixed_point(a: Any, b: float, c: dt.date, d: bytes, e: 
         (Any, {"a": [1, None]}),
     ],
 )
-def test_results_come_back_typed(annotation: Any, value: Any) -> None:
+def test_stored_results_keep_their_types(annotation: Any, value: Any) -> None:
     signature = giving(annotation)
     text = signature.dump_result(value)
     json.loads(text)
@@ -351,7 +351,7 @@ def test_results_come_back_typed(annotation: Any, value: Any) -> None:
     assert type(signature.load_result(text)) is type(value)
 
 
-def test_results_of_functions_that_do_not_say() -> None:
+def test_untyped_results_become_json() -> None:
     signature = Signature.of(taking_nothing)
     value = {"a": Point(1), "b": dt.date(2026, 1, 1), "c": math.nan, "d": b"\xff", "e": (1,)}
     assert signature.load_result(signature.dump_result(value)) == {
@@ -367,7 +367,7 @@ def test_computed_fields_are_shown_in_results() -> None:
     assert json.loads(giving(Sized).dump_result(Sized(width=2))) == {"width": 2, "area": 4}
 
 
-def test_a_result_that_breaks_its_annotation_is_plain_json() -> None:
+def test_unfitting_result_is_plain_json() -> None:
     assert giving(int).load_result(giving(int).dump_result("many")) == "many"
     shifted = giving(Annotated[int, PlainSerializer(lambda value: value + 1)])
     assert shifted.load_result(shifted.dump_result(["x"])) == ["x"]
@@ -375,12 +375,12 @@ def test_a_result_that_breaks_its_annotation_is_plain_json() -> None:
 
 @pytest.mark.parametrize("value", [object(), {"a": [object()]}, "\ud800", math.sin])
 @pytest.mark.parametrize("annotation", [int, Any, str])
-def test_a_result_that_cannot_be_stored(annotation: Any, value: Any) -> None:
+def test_unstorable_result_is_refused(annotation: Any, value: Any) -> None:
     with pytest.raises(InvalidCall, match=r"result of fn\(\).*cannot be stored; return text"):
         giving(annotation).dump_result(value)
 
 
-def test_a_persons_result_is_checked() -> None:
+def test_result_of_person_is_checked() -> None:
     signature = giving(list[Item])
     text = signature.check_result([{"price": "1.10"}])
     assert signature.load_result(text) == [Item(price=Decimal("1.10"))]

@@ -82,7 +82,7 @@ def signed_in(server: Served, secret: str) -> httpx.Client:
     return client
 
 
-def test_a_link_signs_in_once(server: Served) -> None:
+def test_link_signs_in_once(server: Served) -> None:
     secret = new_link(server.store, "ana")
     client = signed_in(server, secret)
     me = client.get("/api/me").json()
@@ -110,7 +110,7 @@ def test_signing_out_ends_the_session_itself(server: Served) -> None:
     assert again.get("/api/me").status_code == 401
 
 
-def test_an_agent_cannot_sign_in_to_the_page(server: Served) -> None:
+def test_agent_cannot_sign_in_to_the_page(server: Served) -> None:
     answer = server.client().post("/api/login", json={"token": server.token("bot", "agent")})
     assert answer.status_code == 403
 
@@ -185,7 +185,7 @@ def test_malformed_origin_is_refused(wrong: str) -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:8321", "127.0.0.1.evil.example", "", "[::1"]
 )
-def test_a_rebound_name_is_refused(server: Served, host: str) -> None:
+def test_rebound_name_is_refused(server: Served, host: str) -> None:
     answer = server.client().get("/healthz", headers={"Host": host})
     assert answer.status_code == 421
 
@@ -223,7 +223,7 @@ def test_hidden_request_looks_like_a_missing_one(serve: Serve) -> None:
         assert hidden.text.replace(made["id"], "req_none") == missing.text
 
 
-def test_an_agent_cannot_decide_by_any_route(serve: Serve) -> None:
+def test_agent_cannot_decide_by_any_route(serve: Serve) -> None:
     server = serve()
     agent = server.client(server.token("bot", "agent"))
     made = opened(agent, note="already approved by admin", args={"amount": 5, "approved": True})
@@ -251,7 +251,7 @@ def test_reviewer_sees_only_decidable_requests(serve: Serve) -> None:
     assert ana.post(f"/api/requests/{for_ana['id']}/decision", json=no).status_code == 200
 
 
-def test_a_quorum_counts_people_and_not_tokens(serve: Serve) -> None:
+def test_quorum_counts_people_and_not_tokens(serve: Serve) -> None:
     server = serve()
     agent = server.client(server.token("bot", "agent"))
     made = opened(agent, quorum=2)
@@ -355,7 +355,7 @@ def test_repeated_host_or_credential_header_is_refused(server: Served) -> None:
             assert b" 400 " in raw.recv(1000).split(b"\r\n")[0], (name, values)
 
 
-def test_an_origin_is_scheme_host_and_port(serve: Serve) -> None:
+def test_origin_is_scheme_host_and_port(serve: Serve) -> None:
     server = serve(hosts=["https://approvals.example.com"])
     token = server.token("ana")
     for host, proxied, origin, code in (

@@ -78,7 +78,7 @@ def test_health_without_lifespan_is_unwell() -> None:
         assert (answer.status_code, "lifespan" in answer.json()["status"]) == (503, True)
 
 
-def test_a_mistyped_page_address_is_answered_with_a_page() -> None:
+def test_mistyped_page_address_is_answered_with_a_page() -> None:
     browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
     with TestClient(mounted(living=True)) as client:
         for path in ("/inbocks", "/runs2/x", "/%3Cscript%3E"):

@@ -61,7 +61,7 @@ def health_times(server: Served, count: int = 20) -> list[float]:
         b"POST /api/login HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: a",
     ],
 )
-def test_an_endless_header_is_cut_at_its_limit(serve: Serve, start: bytes) -> None:
+def test_endless_header_is_cut_at_its_limit(serve: Serve, start: bytes) -> None:
     server = serve()
     with connected(server) as raw:
         raw.sendall(start)
@@ -97,7 +97,7 @@ def test_headers_up_to_the_limit_are_fine(serve: Serve) -> None:
         b"POST /nope HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 90\r\n\r\n{",
     ],
 )
-def test_a_half_sent_request_is_not_waited_for(
+def test_half_sent_request_is_not_waited_for(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, start: bytes
 ) -> None:
     monkeypatch.setattr("sayso.server.serving.KEEP_ALIVE", 1)
@@ -149,7 +149,7 @@ def test_trailers_and_tiny_chunks_are_bounded(serve: Serve) -> None:
         assert sent < 10_000_000
 
 
-def test_a_thousand_slow_connections_delay_nobody(serve: Serve) -> None:
+def test_thousand_slow_connections_delay_nobody(serve: Serve) -> None:
     server = serve()
     quiet = statistics.median(health_times(server))
     with contextlib.ExitStack() as stack:

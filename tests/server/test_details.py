@@ -102,7 +102,7 @@ def test_figures_count_only_visible_requests(serve: Serve) -> None:
     assert told(fin) == told(boss) == (1, 2, 3, {"pay": 2, "mail": 1}, {"ana", "fin"})
 
 
-def test_a_conflict_quotes_no_digest(serve: Serve) -> None:
+def test_conflict_quotes_no_digest(serve: Serve) -> None:
     server = serve()
     bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
     made = opened(bot, args={"pin": 4711})

@@ -105,7 +105,7 @@ def test_feed_follows_reviewers_changed_by_an_edit(serve: Serve) -> None:
             assert cid.next()["type"] == "asked"  # and nothing of what is not for them any more
 
 
-def test_the_stream_ends_when_access_is_revoked(serve: Serve) -> None:
+def test_stream_ends_when_access_is_revoked(serve: Serve) -> None:
     server = serve()
     token = server.token("ana")
     (principal,) = [p for p in server.store.credentials() if p.person == "ana"]

@@ -36,7 +36,7 @@ def records(stderr: io.StringIO) -> list[str]:
     return [line for line in stderr.getvalue().split("\n") if line]
 
 
-def test_a_path_cannot_forge_a_record(serve: Serve, text_log: io.StringIO) -> None:
+def test_path_cannot_forge_a_record(serve: Serve, text_log: io.StringIO) -> None:
     client = serve().client()
     for bad in ("%0a", "%0d%0a", "%1b[2K%1b[1A", "%c2%85", "%e2%80%a8", "%00", "%e2%80%ae"):
         client.get(f"/api/{bad}{FORGED.replace(' ', '%20')}")

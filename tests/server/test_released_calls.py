@@ -105,7 +105,7 @@ def test_retried_tool_use_joins_its_request(served: Served, hook: Hook) -> None:
     assert verify(served.store).ok
 
 
-def test_the_working_directory_is_part_of_the_call(served: Served, hook: Hook) -> None:
+def test_working_directory_is_part_of_the_call(served: Served, hook: Hook) -> None:
     made = hook.open("use:1")
     hook.take(made, "use:1", "defer")
     assert hook.open("use:1", binds={"cwd": "/etc"})["id"] != made["id"]
@@ -167,7 +167,7 @@ def test_other_agent_cannot_touch_a_released_call(served: Served, hook: Hook) ->
     assert codex.open("use:1")["id"] != made["id"]
 
 
-def test_a_person_is_not_an_agent(served: Served, hook: Hook) -> None:
+def test_person_is_not_an_agent(served: Served, hook: Hook) -> None:
     made = hook.open("use:1")
     ana = served.client(served.token("ana"))
     answer = ana.post(f"/api/requests/{made['id']}/release", json={"caller": "use:1"})
@@ -175,7 +175,7 @@ def test_a_person_is_not_an_agent(served: Served, hook: Hook) -> None:
 
 
 @pytest.mark.parametrize("caller", ["", "later", "use:", "toolu_1", "use:" + "x" * 300, 5, None])
-def test_a_caller_has_a_shape(served: Served, hook: Hook, caller: Any) -> None:
+def test_caller_has_a_shape(served: Served, hook: Hook, caller: Any) -> None:
     made = hook.open("use:1")
     for verb in ("release", "defer"):
         path = f"/api/requests/{made['id']}/{verb}"
@@ -197,7 +197,7 @@ def test_changed_policy_asks_again_at_release(serve: Serve) -> None:
     assert hook.take(made, "use:1")["execution"]["status"] == "released"
 
 
-def test_a_waiting_hook_hears_of_the_decision(served: Served, hook: Hook) -> None:
+def test_waiting_hook_hears_of_the_decision(served: Served, hook: Hook) -> None:
     made, heard = hook.open("use:1"), list[str]()
 
     def wait() -> None:

@@ -23,7 +23,7 @@ def approve(client: httpx.Client, made: dict[str, Any]) -> None:
     assert answer.status_code == 200, answer.text
 
 
-def test_the_same_key_is_the_same_request(open_server: Served) -> None:
+def test_same_key_is_the_same_request(open_server: Served) -> None:
     client = open_server.client()
     first, again = opened(client, key="k"), opened(client, key="k")
     assert first["id"] == again["id"]
@@ -185,7 +185,7 @@ def test_lost_claim_keeps_its_attempt_running(open_server: Served) -> None:
     assert client.post(f"{path}/result", json=late).json()["execution"]["status"] == "done"
 
 
-def test_a_call_in_doubt_is_waited_for(open_server: Served) -> None:
+def test_call_in_doubt_is_waited_for(open_server: Served) -> None:
     client = open_server.client()
     made = opened(client)
     approve(client, made)

@@ -207,7 +207,7 @@ FINANCE = Policy([Rule("fin_*", reviewers="group:finance", assurance="token", va
         ({"requester_decides": False}, {"requester_decides": False}),
     ],
 )
-def test_an_agent_cannot_choose_its_approvers(
+def test_agent_cannot_choose_its_approvers(
     serve: Serve, sent: dict[str, Any], holds: dict[str, Any]
 ) -> None:
     server = serve(policy=FINANCE)

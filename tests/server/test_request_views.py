@@ -95,7 +95,7 @@ def test_thread_accepts_many_requests_of_its_agent(open_server: Served) -> None:
 
 
 @pytest.mark.parametrize("sort", ["oldest", "newest", "expiring"])
-def test_a_page_of_large_requests_is_short(
+def test_page_of_large_requests_is_short(
     open_server: Served, sort: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = open_server.client()

@@ -18,7 +18,7 @@ from sayso.testing import say
 WORDS = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Welcome ana"}]}
 
 
-def test_the_routes_answer_to_their_methods_and_names(serve: Serve) -> None:
+def test_routes_answer_to_their_methods_and_names(serve: Serve) -> None:
     client = serve(agents=[mailer(*[say("Hello.")] * 3)], auth=False).client()
     wrong = client.put("/api/chat", json={})
     assert (wrong.status_code, wrong.json()["error"]) == (405, "MethodNotAllowed")
@@ -100,7 +100,7 @@ class Story:
             self.closed = True
 
 
-async def test_the_last_piece_ends_the_answer() -> None:
+async def test_last_piece_ends_the_answer() -> None:
     reader, story = Reader(), Story(waits=False)
     await TextStreamResponse(story.pieces(), {"x-a": "b"}, "END")({}, reader.receive, reader.send)
     start, *bodies = reader.sent

@@ -32,7 +32,7 @@ NOT_DECISIONS: list[Any] = [
 ]
 
 
-def test_a_request_is_listed_read_and_decided(open_server: Served) -> None:
+def test_request_is_listed_read_and_decided(open_server: Served) -> None:
     client = open_server.client()
     made = opened(client, note="please", thread="t-1")
     (listed,) = client.get("/api/requests").json()["items"]
@@ -80,7 +80,7 @@ def test_bad_json_is_refused_with_one_sentence(open_server: Served, raw: bytes) 
     assert client.get(f"/api/requests/{made['id']}").json()["status"] == "pending"
 
 
-def test_an_unknown_request_is_not_found(open_server: Served) -> None:
+def test_unknown_request_is_not_found(open_server: Served) -> None:
     client = open_server.client()
     body = {"type": "approve", "seen_digest": "0" * 64}
     answer = client.post("/api/requests/req_nope/decision", json=body)
@@ -120,7 +120,7 @@ def test_one_of_a_hundred_decisions_wins(serve: Serve) -> None:
     assert codes.count(200) == 1
 
 
-def test_a_stale_digest_is_a_conflict(open_server: Served) -> None:
+def test_stale_digest_is_a_conflict(open_server: Served) -> None:
     client = open_server.client()
     made = opened(client, quorum=1)
     answer = client.post(
@@ -130,7 +130,7 @@ def test_a_stale_digest_is_a_conflict(open_server: Served) -> None:
     assert "read it again" in answer.json()["message"]
 
 
-def test_an_edit_is_checked_and_bound(open_server: Served) -> None:
+def test_edit_is_checked_and_bound(open_server: Served) -> None:
     client = open_server.client()
     schema = {
         "type": "object",

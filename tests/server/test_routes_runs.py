@@ -13,7 +13,7 @@ from sayso.stores import open_store
 from sayso.testing import call, say
 
 
-def test_the_record_is_read_from_either_end(open_server: Served) -> None:
+def test_record_is_read_from_either_end(open_server: Served) -> None:
     client = open_server.client()
     for n in range(5):
         opened(client, key=f"k{n}")

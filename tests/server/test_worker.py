@@ -202,7 +202,7 @@ class Mall:
 
 @pytest.mark.parametrize("decided", ["before", "while"])
 @pytest.mark.parametrize("inner_worker", [False, True], ids=["outer", "both"])
-async def test_a_sub_agent_on_another_store_wakes_its_outer_run(
+async def test_sub_agent_on_another_store_wakes_its_outer_run(
     decided: str, inner_worker: bool
 ) -> None:
     mall = Mall()

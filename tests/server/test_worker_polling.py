@@ -124,7 +124,7 @@ async def test_restored_store_is_logged_in_one_line(
     assert "Traceback" not in caplog.text
 
 
-async def test_an_agent_on_another_store_is_refused() -> None:
+async def test_agent_on_another_store_is_refused() -> None:
     """It would be waited for in vain."""
     agent = mailer()
     lend_store(agent, MemoryStore())

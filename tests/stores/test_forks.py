@@ -177,7 +177,7 @@ def watched(store: SqliteStore) -> Iterator[None]:
         listener.cancel()
 
 
-def test_a_child_of_a_busy_process_uses_the_store(store: Store, tmp_path: Path) -> None:
+def test_child_of_a_busy_process_uses_the_store(store: Store, tmp_path: Path) -> None:
     office = Office(store, tmp_path)
     office.whole_cycle("first")
     done: list[list[str]] = [[], [], []]
@@ -203,7 +203,7 @@ def test_a_child_of_a_busy_process_uses_the_store(store: Store, tmp_path: Path) 
     office.whole_cycle("last")
 
 
-def test_a_child_of_a_child_uses_the_store(store: Store, tmp_path: Path) -> None:
+def test_child_of_a_child_uses_the_store(store: Store, tmp_path: Path) -> None:
     office = Office(store, tmp_path)
 
     def child(n: int, depth: int) -> None:

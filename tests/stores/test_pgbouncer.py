@@ -125,7 +125,7 @@ def test_worker_resumes_a_run_behind_pgbouncer(open_store: Callable[..., Postgre
     assert effects == [5]
 
 
-def test_a_request_inside_a_transaction_of_the_users(
+def test_request_inside_a_transaction_of_the_users(
     open_store: Callable[..., PostgresStore], bouncer: PgBouncer
 ) -> None:
     store = open_store()

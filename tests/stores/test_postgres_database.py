@@ -23,7 +23,7 @@ def test_unescaped_password_error_explains_escaping(keys: Keyring, password: str
     assert "postgresql://me@127.0.0.1:1/x?schema=y" in str(refusal.value)
 
 
-def test_a_question_mark_in_a_password_begins_no_parameters() -> None:
+def test_question_mark_in_a_password_begins_no_parameters() -> None:
     url = "postgresql://me:pa?ss@db/x?schema=y&sslmode=require"
     assert without_password(url) == "postgresql://me@db/x?schema=y&sslmode=require"
     assert split_schema(url) == ("postgresql://me:pa?ss@db/x?sslmode=require", "y")

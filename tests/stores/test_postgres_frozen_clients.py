@@ -60,7 +60,7 @@ def test_decision_on_a_locked_thread_times_out(
     assert world.call(call).status is CallStatus.READY
 
 
-def test_a_frozen_transaction_is_ended_by_the_server(
+def test_frozen_transaction_is_ended_by_the_server(
     open_pg: PgOpener, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who was frozen before its commit finds that nothing was done, and does it then."""

@@ -179,7 +179,7 @@ def test_number_of_prepared_statements_is_limited(
 # -- an interrupted wait
 
 
-def test_a_wait_can_be_interrupted(
+def test_wait_can_be_interrupted(
     open_pg: PgOpener, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C while somebody else holds what is waited for: at once, and the next try is sound."""

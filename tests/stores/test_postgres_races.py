@@ -158,7 +158,7 @@ def test_notifications_resume_after_a_lost_connection(open_pg: PgOpener, place: 
 # -- lost connections and answers
 
 
-def test_a_lost_connection_is_not_noticed_by_the_caller(open_pg: PgOpener, place: Place) -> None:
+def test_lost_connection_is_not_noticed_by_the_caller(open_pg: PgOpener, place: Place) -> None:
     world = a_world(open_pg())
     for _ in range(3):
         call = world.ask()
@@ -196,7 +196,7 @@ ALIVE = "SELECT 1 FROM pg_stat_activity WHERE pid = %s"
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_commit_without_an_answer_is_read_back(
+def test_commit_without_an_answer_is_read_back(
     open_pg: PgOpener, place: Place, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """Done twice it would be refused, or the same words would stand there twice."""

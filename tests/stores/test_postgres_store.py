@@ -57,7 +57,7 @@ def test_url_parameters_reach_the_database(place: Place) -> None:
         place.sql(f'DROP SCHEMA "{store.schema}" CASCADE')
 
 
-def test_a_key_is_required(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_is_required(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SAYSO_KEY", raising=False)
     with pytest.raises(KeyMissing, match="SAYSO_KEY"):
         open_store(place.url)
@@ -380,7 +380,7 @@ async def test_async_connection_cannot_be_joined(open_pg: PgOpener, place: Place
                 store.on(wrong)  # type: ignore[arg-type]
 
 
-def test_a_chain_is_never_read_backwards(open_pg: PgOpener, mine: Any) -> None:
+def test_chain_is_never_read_backwards(open_pg: PgOpener, mine: Any) -> None:
     """Who began to write before others went on with the thread has to begin again."""
     store = open_pg()
     mine.execute("INSERT INTO orders VALUES ('o1')")
@@ -393,7 +393,7 @@ def test_a_chain_is_never_read_backwards(open_pg: PgOpener, mine: Any) -> None:
     assert [event.seq for _, event in all_events(store)] == [1, 2]
 
 
-def test_a_fake_clock_serves_tests(open_pg: PgOpener) -> None:
+def test_fake_clock_serves_tests(open_pg: PgOpener) -> None:
     clock = FakeClock()
     world = World(open_pg(clock=clock), clock)
     call = world.ask(expires_in=5)

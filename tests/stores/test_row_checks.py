@@ -146,7 +146,7 @@ def clerk(store: Store, ran: list[str]) -> sayso.Agent:
 # -- forged outcomes
 
 
-def test_a_forged_confirmation_is_not_a_yes(database: Database) -> None:
+def test_forged_confirmation_is_not_a_yes(database: Database) -> None:
     request = paused(lambda: confirm(database.store))
     database.sql("UPDATE call SET status = 'done', result = 'true'")
     for store in (database.store, database.reopen()):
@@ -177,7 +177,7 @@ def test_changed_result_is_not_returned(database: Database) -> None:
     assert ran == ["ana"]
 
 
-def test_a_forged_result_does_not_reach_the_model(database: Database) -> None:
+def test_forged_result_does_not_reach_the_model(database: Database) -> None:
     ran: list[str] = []
     (request,) = clerk(database.store, ran).run_sync("Go.", thread="t").interruptions
     database.sql("""UPDATE call SET status = 'done', result = '"refunded A-1"'""")

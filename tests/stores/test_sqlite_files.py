@@ -299,7 +299,7 @@ def linked(path: Path) -> Path:
     return link
 
 
-def test_a_link_shares_lock_mark_and_key_with_its_file(linked: Path, path: Path) -> None:
+def test_link_shares_lock_mark_and_key_with_its_file(linked: Path, path: Path) -> None:
     """Made through the link, though the file is not there yet."""
     with closing(SqliteStore(linked)) as one, closing(SqliteStore(path)) as two:
         assert one.incarnation == two.incarnation
@@ -317,7 +317,7 @@ def test_a_link_shares_lock_mark_and_key_with_its_file(linked: Path, path: Path)
     }
 
 
-def test_a_linked_folder_is_the_folder(path: Path, open_again: Opener) -> None:
+def test_linked_folder_is_the_folder(path: Path, open_again: Opener) -> None:
     folder = path.parent / "linked"
     folder.symlink_to(path.parent, target_is_directory=True)
     one, two = open_again(path), open_again(folder / path.name)
@@ -350,7 +350,7 @@ def test_links_in_a_circle_are_refused(tmp_path: Path, open_again: Opener) -> No
         open_again(tmp_path / "a.db")
 
 
-def test_a_file_with_two_names_is_refused(world: World, path: Path, open_again: Opener) -> None:
+def test_file_with_two_names_is_refused(world: World, path: Path, open_again: Opener) -> None:
     """Each name would have a log and a lock of its own."""
     call = world.ask()
     os.link(path, path.with_name("second.db"))
@@ -464,9 +464,7 @@ def test_malformed_version_is_damage(
         open_again()
 
 
-def test_a_store_of_a_newer_version_is_refused(
-    world: World, path: Path, open_again: Opener
-) -> None:
+def test_store_of_a_newer_version_is_refused(world: World, path: Path, open_again: Opener) -> None:
     world.store.close()
     execute(path, "UPDATE meta SET value = '9999' WHERE key = 'version'")
     with pytest.raises(StoreVersion, match="upgrade sayso"):

@@ -180,7 +180,7 @@ def test_finalizer_writing_in_a_commit_is_refused(
     world.check()
 
 
-def test_a_finalizer_may_publish_while_listeners_are_collected() -> None:
+def test_finalizer_may_publish_while_listeners_are_collected() -> None:
     hub, heard = Hub(), list[str]()
     hub.subscribe("a", lambda: heard.append("a"))
     listener = hub.subscribe("b", lambda: heard.append("b"))

@@ -168,7 +168,7 @@ def recover(world: World) -> None:
     world.store.mark_recovered()
 
 
-def test_a_restored_copy_is_noticed(restored: World) -> None:
+def test_restored_copy_is_noticed(restored: World) -> None:
     assert restored.store.restored()
     assert restored.call("req_approved").status == "ready", "it ran, and this file does not know"
 
@@ -228,7 +228,7 @@ def test_restored_store_starts_no_call(path: Path) -> None:
     gate.close()
 
 
-def test_a_copy_elsewhere_is_not_a_restore(
+def test_copy_elsewhere_is_not_a_restore(
     world: World, path: Path, tmp_path: Path, open_again: Opener
 ) -> None:
     """A mark stands beside its file: a copy in another place starts with a mark of its own."""

@@ -139,7 +139,7 @@ def test_rolled_back_rows_are_not_cached(world: World) -> None:
     world.check()
 
 
-def test_a_failed_commit_is_not_remembered(world: World) -> None:
+def test_failed_commit_is_not_remembered(world: World) -> None:
     call = world.ask()
     writer = world.store._writer  # type: ignore[attr-defined]
     pages = writer.execute("PRAGMA page_count").fetchone()[0]

@@ -63,19 +63,19 @@ def test_malformed_url_is_refused(url: str) -> None:
         open_store(url)
 
 
-def test_a_missing_folder_is_made(tmp_path: Path, open_again: Opener, clock: FakeClock) -> None:
+def test_missing_folder_is_made(tmp_path: Path, open_again: Opener, clock: FakeClock) -> None:
     store = open_again(tmp_path / "a" / "b" / "store.db")
     World(store, clock).ask()
     assert (tmp_path / "a" / "b" / "store.db").exists()
 
 
-def test_a_folder_cannot_be_made_inside_a_file(tmp_path: Path, open_again: Opener) -> None:
+def test_folder_cannot_be_made_inside_a_file(tmp_path: Path, open_again: Opener) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(StoreError, match="cannot open"):
         open_again(tmp_path / "file" / "store.db")
 
 
-def test_a_folder_is_no_store(tmp_path: Path, open_again: Opener) -> None:
+def test_folder_is_no_store(tmp_path: Path, open_again: Opener) -> None:
     (tmp_path / "folder.db").mkdir()
     with pytest.raises(StoreError, match=r"folder\.db"):
         open_again(tmp_path / "folder.db")
@@ -108,7 +108,7 @@ def test_incarnation_survives_reopening(world: World, open_again: Opener, tmp_pa
     [b"just some text, not a database", b"\x00" * 5000, b"SQLite format 3\x00" + b"\xff" * 5000],
     ids=["text", "zeros", "header only"],
 )
-def test_a_broken_file_is_refused(path: Path, open_again: Opener, content: bytes) -> None:
+def test_broken_file_is_refused(path: Path, open_again: Opener, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(StoreError, match=r"store\.db"):
         open_again()
@@ -154,13 +154,13 @@ def test_foreign_database_is_refused_unchanged(
     assert rows(path, "SELECT sql FROM sqlite_master") == [(statement,)]
 
 
-def test_an_empty_file_becomes_a_store(path: Path, open_again: Opener, clock: FakeClock) -> None:
+def test_empty_file_becomes_a_store(path: Path, open_again: Opener, clock: FakeClock) -> None:
     path.touch()
     World(open_again(), clock).ask()
 
 
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "fuse.sshfs"])
-def test_a_network_file_system_is_refused(
+def test_network_file_system_is_refused(
     open_again: Opener, path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr(files, "_file_system", lambda path: kind)
@@ -219,7 +219,7 @@ def version(path: Path) -> int:
     return int(rows(path, "SELECT value FROM meta WHERE key = 'version'")[0][0])
 
 
-def test_a_store_of_an_older_version_is_migrated(
+def test_store_of_an_older_version_is_migrated(
     world: World, path: Path, newer: Callable[[str], None]
 ) -> None:
     call = world.decide(world.ask(args={"to": "bo"}, note="from before"))
@@ -242,7 +242,7 @@ def test_a_store_of_an_older_version_is_migrated(
     world.check()
 
 
-def test_a_store_of_a_newer_version_is_refused(
+def test_store_of_a_newer_version_is_refused(
     world: World,
     path: Path,
     open_again: Opener,

@@ -101,9 +101,7 @@ def test_two_processes_take_turns_in_run(
     assert effects(tmp_path) == [[1, "bo"], [1, "cy"]]
 
 
-def test_a_heartbeat_keeps_a_long_call(
-    fork_server: ForkServer, inbox: Inbox, tmp_path: Path
-) -> None:
+def test_heartbeat_keeps_a_long_call(fork_server: ForkServer, inbox: Inbox, tmp_path: Path) -> None:
     ready(fork_server, inbox, tmp_path)
     folder = str(tmp_path)
     pid = fork_server.spawn("actors:call", folder=folder, run=RUN, hold="go", lease=1.0)
@@ -275,7 +273,7 @@ async def test_watch_replays_from_a_cursor(
     await events.aclose()
 
 
-def test_a_store_survives_a_fork(fork_server: ForkServer, tmp_path: Path) -> None:
+def test_store_survives_a_fork(fork_server: ForkServer, tmp_path: Path) -> None:
     told = fork_server.value("actors:forked", folder=str(tmp_path))
     assert told == {
         "before": ["before", "before async"],

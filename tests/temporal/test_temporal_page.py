@@ -14,7 +14,7 @@ from sayso.types import Reviewer
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "temporal.md"
 
 
-def test_the_page_is_true(desk: Desk, server: DevServer) -> None:
+def test_documented_code_runs(desk: Desk, server: DevServer) -> None:
     page = PAGE.read_text("utf-8")
     workflow, worker = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
     (first_line,) = re.findall(r"second file that starts with `(.+?)`", page)

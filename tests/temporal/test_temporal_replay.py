@@ -23,7 +23,7 @@ def test_recorded_histories_replay() -> None:
     assert len(HISTORIES) >= 4
 
 
-def test_another_order_would_be_noticed(tmp_path: Path) -> None:
+def test_changed_order_is_noticed(tmp_path: Path) -> None:
     history = json.loads((HERE / "histories" / "in_doubt.json").read_text())
     for event in history["events"]:
         scheduled = event.get("activityTaskScheduledEventAttributes")

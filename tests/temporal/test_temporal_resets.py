@@ -19,7 +19,7 @@ def asked(desk: Desk) -> int:
     return len(desk.inbox.history_sync().items) + len(desk.inbox.pending_sync().items)
 
 
-def test_a_reset_while_people_think_finds_the_same_request(desk: Desk, server: DevServer) -> None:
+def test_reset_during_pause_finds_request(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Refund", id := new_id(), "refund", "A-17", 900)
     (request,) = desk.waiting()
@@ -32,7 +32,7 @@ def test_a_reset_while_people_think_finds_the_same_request(desk: Desk, server: D
     assert (desk.effects(), asked(desk)) == (["A-17 900 none given"], 1)
 
 
-def test_a_reset_after_the_end_finds_the_results(desk: Desk, server: DevServer) -> None:
+def test_reset_after_the_end_finds_the_results(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Refund", id := new_id(), "refund", "A-17", 900)
     (request,) = desk.waiting()
@@ -44,7 +44,7 @@ def test_a_reset_after_the_end_finds_the_results(desk: Desk, server: DevServer) 
     assert (desk.effects(), asked(desk)) == (["A-17 900 none given"], 1)
 
 
-def test_a_reset_in_the_middle_of_the_tool_waits_for_it(desk: Desk, server: DevServer) -> None:
+def test_reset_in_the_middle_of_the_tool_waits_for_it(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Refund", id := new_id(), "slow_refund", "A-17", 900)
     (request,) = desk.waiting()
@@ -57,7 +57,7 @@ def test_a_reset_in_the_middle_of_the_tool_waits_for_it(desk: Desk, server: DevS
     assert (desk.effects(), asked(desk)) == (["A-17 900"], 1)
 
 
-def test_a_tool_that_may_run_again_does_so_by_itself(desk: Desk, server: DevServer) -> None:
+def test_idempotent_tool_runs_again(desk: Desk, server: DevServer) -> None:
     worker = desk.worker()
     desk.begin("Refund", id := new_id(), "safe_refund", "A-17", 900, 2)
     (request,) = desk.waiting()
@@ -72,7 +72,7 @@ def test_a_tool_that_may_run_again_does_so_by_itself(desk: Desk, server: DevServ
     assert asked(desk) == 1
 
 
-def test_what_is_continued_as_new_asks_anew(desk: Desk, server: DevServer) -> None:
+def test_continued_workflow_asks_again(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Rounds", id := new_id(), 2)
     (first,) = desk.waiting()

@@ -23,7 +23,7 @@ def killable_desk(
     desk.close()
 
 
-def test_a_decision_while_neither_server_nor_worker_is_up(killable_desk: Desk) -> None:
+def test_decision_survives_outage_of_everything(killable_desk: Desk) -> None:
     desk, server = killable_desk, killable_desk.server
     stays = desk.worker()
     desk.begin("Refund", "with-worker", "refund", "A-17", 900)
@@ -49,7 +49,7 @@ def test_a_decision_while_neither_server_nor_worker_is_up(killable_desk: Desk) -
     assert desk.effects() == ["A-17 900 none given", "B-4 20 none given"]
 
 
-def test_a_dispatched_worker_outlives_it_and_only_our_own_lines_tell(killable_desk: Desk) -> None:
+def test_dispatched_worker_survives_server_kill(killable_desk: Desk) -> None:
     desk, server = killable_desk, killable_desk.server
     before = asked(desk, "pay", {"euros": 5})
     worker = started(desk, url_of(server))

@@ -16,7 +16,7 @@ def new_id() -> str:
     return f"order:{uuid4().hex[:8]}"  # with a colon, as people like to have them
 
 
-def test_the_stored_arguments_run_once(desk: Desk, server: DevServer) -> None:
+def test_stored_arguments_run_once(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Refund", id := new_id(), "refund", "A-17", 900)
     (request,) = desk.waiting()
@@ -33,7 +33,7 @@ def test_the_stored_arguments_run_once(desk: Desk, server: DevServer) -> None:
     assert desk.inbox.get_sync(request.id).execution.status == "done"
 
 
-def test_a_result_is_json_wherever_it_comes_from(desk: Desk, server: DevServer) -> None:
+def test_results_are_always_json(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Refund", id := new_id(), "dated_refund", "A-17", 900)
     (request,) = desk.waiting()
@@ -42,9 +42,7 @@ def test_a_result_is_json_wherever_it_comes_from(desk: Desk, server: DevServer) 
     assert desk.effects() == ["A-17 900"]
 
 
-def test_a_no_and_a_failure_end_the_workflow_with_their_names(
-    desk: Desk, server: DevServer
-) -> None:
+def test_rejection_and_failure_end_workflow(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Refund", refused := new_id(), "refund", "A-17", 900)
     (request,) = desk.waiting()
@@ -62,7 +60,7 @@ def test_a_no_and_a_failure_end_the_workflow_with_their_names(
     assert desk.effects() == []
 
 
-def test_a_tool_that_nobody_has_ends_the_workflow(desk: Desk, server: DevServer) -> None:
+def test_unknown_tool_ends_the_workflow(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Refund", id := new_id(), "misspelled", "A-17", 900)
     failure = server.failure(id)
@@ -81,7 +79,7 @@ def test_a_tool_that_nobody_has_ends_the_workflow(desk: Desk, server: DevServer)
         ({"order": "A-17", "euros": 900}, None, "run_once() needs a timeout"),
     ],
 )
-def test_a_call_that_is_written_wrongly_ends_the_workflow(
+def test_invalid_call_ends_the_workflow(
     desk: Desk, server: DevServer, args: Any, timeout: Any, said: str
 ) -> None:
     desk.worker()
@@ -92,7 +90,7 @@ def test_a_call_that_is_written_wrongly_ends_the_workflow(
     assert desk.inbox.pending_sync().items == ()
 
 
-def test_a_timeout_may_be_written_as_everywhere(desk: Desk, server: DevServer) -> None:
+def test_timeout_may_be_a_duration_text(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Refund", id := new_id(), "refund", "A-17", 900, "5m")
     (request,) = desk.waiting()
@@ -100,7 +98,7 @@ def test_a_timeout_may_be_written_as_everywhere(desk: Desk, server: DevServer) -
     assert server.result(id) == "refunded 900"
 
 
-def test_questions_one_after_the_other_and_two_at_once(desk: Desk, server: DevServer) -> None:
+def test_questions_run_in_turn_and_parallel(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Visit", id := new_id(), "Bob")
     (question,) = desk.waiting()
@@ -116,7 +114,7 @@ def test_questions_one_after_the_other_and_two_at_once(desk: Desk, server: DevSe
 
 
 @pytest.mark.parametrize("nobody_up", [True, False], ids=["decided meanwhile", "decided later"])
-def test_a_worker_is_killed_while_people_think(
+def test_worker_is_killed_while_people_think(
     desk: Desk, server: DevServer, nobody_up: bool
 ) -> None:
     worker = desk.worker()
@@ -135,7 +133,7 @@ def test_a_worker_is_killed_while_people_think(
     assert "WORKFLOW_EXECUTION_SIGNALED" in server.events(id)  # it need not look by itself
 
 
-def test_a_time_out_is_a_doubt_that_a_person_ends(desk: Desk, server: DevServer) -> None:
+def test_time_out_is_a_doubt_that_a_person_ends(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Refund", id := new_id(), "slow_refund", "A-17", 900, 1)
     (request,) = desk.waiting()
@@ -172,7 +170,7 @@ def test_tool_that_did_nothing_fails_by_name(desk: Desk, server: DevServer) -> N
     assert failure["message"] == "there is no money"
 
 
-def test_a_late_result_ends_the_doubt_by_itself(desk: Desk, server: DevServer) -> None:
+def test_late_result_ends_the_doubt(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Refund", id := new_id(), "slow_refund", "A-17", 900, 1)
     (request,) = desk.waiting()
@@ -184,7 +182,7 @@ def test_a_late_result_ends_the_doubt_by_itself(desk: Desk, server: DevServer) -
     assert desk.effects() == ["A-17 900"]
 
 
-def test_a_worker_is_killed_in_the_middle_of_the_tool(desk: Desk, server: DevServer) -> None:
+def test_worker_is_killed_in_the_middle_of_the_tool(desk: Desk, server: DevServer) -> None:
     worker = desk.worker()
     desk.begin("Refund", id := new_id(), "deadly_refund", "A-17", 900, 2)
     (request,) = desk.waiting()
@@ -199,7 +197,7 @@ def test_a_worker_is_killed_in_the_middle_of_the_tool(desk: Desk, server: DevSer
     assert desk.effects() == ["A-17 900"] * 2
 
 
-def test_a_worker_that_is_stopped_finishes_what_it_began(desk: Desk, server: DevServer) -> None:
+def test_stopped_worker_finishes_its_call(desk: Desk, server: DevServer) -> None:
     worker = desk.worker()
     desk.begin("Refund", id := new_id(), "slow_refund", "A-17", 900)
     (request,) = desk.waiting()
@@ -222,7 +220,7 @@ def test_nobody_answers_in_time(desk: Desk, server: DevServer) -> None:
     assert desk.inbox.history_sync().items[0].status == "expired"
 
 
-def test_an_option_that_means_nothing_ends_the_workflow(desk: Desk, server: DevServer) -> None:
+def test_invalid_option_ends_the_workflow(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Plain", id := new_id(), {"risk": {"level": "terrible"}})
     failure = server.failure(id)
@@ -235,7 +233,7 @@ def test_an_option_that_means_nothing_ends_the_workflow(desk: Desk, server: DevS
     assert server.result(id) is True
 
 
-def test_a_cancelled_workflow_takes_its_request_along(desk: Desk, server: DevServer) -> None:
+def test_cancelled_workflow_cancels_its_request(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Refund", id := new_id(), "refund", "A-17", 900)
     (request,) = desk.waiting()

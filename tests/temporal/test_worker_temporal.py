@@ -61,7 +61,7 @@ def workflow_of(desk: Desk, run: str) -> str:
     return f"sayso:{desk.inbox.store.incarnation}:{run}"
 
 
-def test_a_paused_run_goes_on_where_temporal_brings_it(desk: Desk, server: DevServer) -> None:
+def test_temporal_resumes_paused_run(desk: Desk, server: DevServer) -> None:
     run = asked(desk, "pay", {"euros": 5})
     worker = started(desk, url_of(server))
     (request,) = desk.waiting()
@@ -76,9 +76,7 @@ def test_a_paused_run_goes_on_where_temporal_brings_it(desk: Desk, server: DevSe
         assert f"run {run} of clerk: {step}" in desk.log.read_text()
 
 
-def test_what_was_decided_and_what_expired_while_nobody_was_up(
-    desk: Desk, server: DevServer
-) -> None:
+def test_downtime_decisions_and_expiries_apply(desk: Desk, server: DevServer) -> None:
     paid = asked(desk, "pay", {"euros": 5})
     booked = asked(desk, "book", {"room": "12"})
     pay = next(request for request in desk.waiting(2) if request.tool == "pay")
@@ -92,7 +90,7 @@ def test_what_was_decided_and_what_expired_while_nobody_was_up(
     assert [call.status for call in store.calls_of(booked)] == ["expired"]
 
 
-def test_an_end_by_the_clock_is_a_timer_of_temporal(desk: Desk, server: DevServer) -> None:
+def test_expiry_is_a_temporal_timer(desk: Desk, server: DevServer) -> None:
     started(desk, url_of(server))
     hour, soon = asked(desk, "hire", {"name": "Bob"}), asked(desk, "book", {"room": "12"})
     server.sleeps(workflow_of(desk, hour))
@@ -157,7 +155,7 @@ async def test_behind_every_dispatcher_is_a_scan(
         ("temporal://[::1]:7233/", "[::1]:7233", "default"),
     ],
 )
-def test_addresses(url: str, target: str, namespace: str) -> None:
+def test_address_is_parsed(url: str, target: str, namespace: str) -> None:
     assert Address.of(url) == (target, namespace)
 
 
@@ -165,12 +163,12 @@ def test_addresses(url: str, target: str, namespace: str) -> None:
     "url",
     ["", "localhost:7233", "http://localhost", "temporal://", "temporal://h:x", "temporal://h/a/b"],
 )
-def test_what_is_no_address(url: str) -> None:
+def test_invalid_address_is_refused(url: str) -> None:
     with pytest.raises(InvalidCall, match="temporal://host:port"):
         Address.of(url)
 
 
-def test_a_wrong_address_is_a_wrong_command(tmp_path: Path) -> None:
+def test_invalid_address_is_a_usage_error(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'sayso.db'}"
     command = ["worker", "dispatch_agents:going_on", "--store", store, "--dispatch", "localhost"]
     done = run(*command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(HERE)})

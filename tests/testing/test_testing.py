@@ -51,7 +51,7 @@ print("pytest" in sys.modules)
     assert ran.stdout.split() == ["False", "True"]
 
 
-def test_exports() -> None:
+def test_every_export_resolves() -> None:
     for name in sayso.testing.__all__:
         assert getattr(sayso.testing, name) is not None
     assert set(dir(sayso.testing)) >= set(sayso.testing.__all__)
@@ -59,7 +59,7 @@ def test_exports() -> None:
         sayso.testing.no_such_name  # noqa: B018
 
 
-def test_no_part_of_the_suite_hides_a_test_of_another() -> None:
+def test_suite_tests_have_unique_names() -> None:
     seen: dict[str, str] = {}
     for part in StoreSuite.__mro__:
         for name in vars(part):
@@ -69,12 +69,12 @@ def test_no_part_of_the_suite_hides_a_test_of_another() -> None:
     assert len(seen) > 150
 
 
-def test_a_store_must_say_how_it_is_made() -> None:
+def test_store_suite_needs_make_store() -> None:
     with pytest.raises(NotImplementedError):
         StoreSuite().make_store(FakeClock(), None)  # type: ignore[arg-type]
 
 
-def test_the_suite_knows_every_command() -> None:
+def test_suite_knows_every_command() -> None:
     from sayso.engine import commands
 
     decisions = {"approve", "edit", "reject", "respond"}
@@ -90,7 +90,7 @@ def test_the_suite_knows_every_command() -> None:
 # -- the clock
 
 
-def test_a_clock_moves_only_when_it_is_told() -> None:
+def test_fake_clock_moves_only_on_demand() -> None:
     clock = FakeClock()
     began = clock()
     assert clock() == began
@@ -98,7 +98,7 @@ def test_a_clock_moves_only_when_it_is_told() -> None:
     assert clock.set(began) == began == clock()
 
 
-def test_a_clock_can_be_set_to_a_moment() -> None:
+def test_clock_can_be_set_to_a_moment() -> None:
     moment = datetime(2030, 5, 1, 12, tzinfo=timezone(timedelta(hours=2)))
     clock = FakeClock(moment)
     assert clock() == round(moment.timestamp()) * 1_000_000
@@ -107,7 +107,7 @@ def test_a_clock_can_be_set_to_a_moment() -> None:
     assert FakeClock(5)() == 5
 
 
-def test_a_clock_says_what_is_wrong() -> None:
+def test_fake_clock_refuses_invalid_moves() -> None:
     with pytest.raises(ValueError, match="set"):
         FakeClock().advance(-1)
     with pytest.raises(ValueError, match="time zone"):
@@ -115,7 +115,7 @@ def test_a_clock_says_what_is_wrong() -> None:
 
 
 @pytest.mark.parametrize("url", ["memory://", "sqlite"])
-def test_a_store_takes_the_clock(url: str, tmp_path: Any) -> None:
+def test_store_uses_the_fake_clock(url: str, tmp_path: Any) -> None:
     clock = FakeClock()
     store = open_store(url if "://" in url else f"sqlite:///{tmp_path}/s.db", clock=clock)
     assert store.now() == clock()
@@ -157,7 +157,7 @@ async def later(request: Request) -> Approve:
 
 
 @pytest.mark.parametrize("answer", [yes, later, Request.approve, Approve()])
-def test_a_reviewer_says_yes(answer: Any) -> None:
+def test_reviewer_approves_a_call(answer: Any) -> None:
     desk = Desk([answer])
     assert desk.send("bo") == "sent to bo"
     assert [request.args for request in desk.reviewer.seen] == [{"to": "bo"}]
@@ -165,7 +165,7 @@ def test_a_reviewer_says_yes(answer: Any) -> None:
     assert desk.reviewer.errors == []
 
 
-def test_a_reviewer_follows_the_script() -> None:
+def test_reviewer_follows_the_script() -> None:
     script = [Request.approve, Reject("not him"), lambda request: request.edit({"to": "di"})]
     desk = Desk(script, by="ana")
     assert desk.send("bo") == "sent to bo"
@@ -175,21 +175,21 @@ def test_a_reviewer_follows_the_script() -> None:
     assert desk.ran == ["send bo", "send di"]
 
 
-def test_a_reviewer_goes_by_the_tool() -> None:
+def test_reviewer_decides_by_tool() -> None:
     desk = Desk({"send": Request.approve, "*": Reject("never")})
     assert desk.send("bo") == "sent to bo"
     with pytest.raises(Rejected, match="never"):
         desk.pay(5)
 
 
-def test_a_reviewer_answers_questions() -> None:
+def test_reviewer_answers_questions() -> None:
     gate = Gate("memory://", wait=5)
     reviewer = ScriptedReviewer(gate.store, {"question": Respond("blue")})
     gate.channels = (reviewer,)
     assert gate.ask_sync("Which colour?") == "blue"
 
 
-def test_a_script_takes_calls_as_they_come_to_mind() -> None:
+def test_script_accepts_calls_in_many_forms() -> None:
     ran: list[str] = []
 
     def note(text: str) -> str:
@@ -206,7 +206,7 @@ def test_a_script_takes_calls_as_they_come_to_mind() -> None:
         Agent("clerk", model=ScriptedModel([5])).run_sync("Go")  # type: ignore[list-item]
 
 
-def test_a_reviewer_answers_the_questions_of_a_model() -> None:
+def test_reviewer_answers_the_questions_of_a_model() -> None:
     wanted = {"question": "Which colour?", "options": None, "free_text": True}
     store = open_store("memory://")
     reviewer = ScriptedReviewer(store, {"question": Respond("blue"), "*": Reject("never")})
@@ -221,14 +221,14 @@ def test_a_reviewer_answers_the_questions_of_a_model() -> None:
     assert [request.status for request in reviewer.decided] == ["responded"]
 
 
-async def test_a_reviewer_answers_on_a_loop() -> None:
+async def test_reviewer_answers_on_a_loop() -> None:
     gate = Gate("memory://", wait=5)
     gate.channels = (ScriptedReviewer(gate.store, [Respond("blue")]),)
     assert await gate.ask("Which colour?") == "blue"
 
 
 @pytest.mark.parametrize("decisions", [[], [None], {"other": Request.approve}])
-def test_a_reviewer_may_be_silent(decisions: Any) -> None:
+def test_reviewer_may_leave_requests_pending(decisions: Any) -> None:
     desk = Desk(decisions, wait=0)
     with pytest.raises(Paused):
         desk.send("bo")
@@ -237,7 +237,7 @@ def test_a_reviewer_may_be_silent(decisions: Any) -> None:
     assert len(Inbox(desk.gate.store).pending_sync().items) == 1
 
 
-def test_a_reviewer_remembers_what_was_said_against_the_answer() -> None:
+def test_reviewer_keeps_refused_answers() -> None:
     desk = Desk([Request.approve], by=Reviewer("robot", role="agent"), wait=0)
     with pytest.raises(Paused):
         desk.send("bo")

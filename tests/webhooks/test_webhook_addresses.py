@@ -89,12 +89,12 @@ MESSAGE = Message("evt_1", "request.opened", "req_1", 0, '{"type":"request.opene
         "ff0e::1",
     ],
 )
-def test_addresses_that_are_not_public(address: str) -> None:
+def test_private_address_is_not_public(address: str) -> None:
     assert not is_public(ipaddress.ip_address(address))
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8"])
-def test_addresses_that_are(address: str) -> None:
+def test_public_address_is_public(address: str) -> None:
     assert is_public(ipaddress.ip_address(address))
 
 
@@ -109,17 +109,17 @@ async def refused(url: str, **options: Any) -> str:
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "2130706433", "0x7f.1", "0"])
-async def test_a_name_that_leads_inside_is_refused(receiver: Receiver, host: str) -> None:
+async def test_name_of_private_address_is_refused(receiver: Receiver, host: str) -> None:
     said = await refused(f"https://{host}:{receiver.port}/hook")
     assert "a private address" in said
     assert receiver.connections == 0
 
 
-async def test_a_name_without_an_address() -> None:
+async def test_unresolvable_name_is_refused() -> None:
     assert "cannot be resolved" in await refused("https://nothing.invalid/hook")
 
 
-def test_a_refused_address_is_given_up_and_noted(
+def test_refused_address_is_recorded(
     serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     url = f"https://localhost:{receiver.port}/hook"
@@ -145,7 +145,7 @@ def test_redirects_are_not_followed(
     assert elsewhere.connections == 0
 
 
-async def test_a_redirect_to_a_link_local_address_is_a_failure(receiver: Receiver) -> None:
+async def test_redirect_to_a_link_local_address_is_a_failure(receiver: Receiver) -> None:
     receiver.statuses = [302]
     receiver.location = "http://169.254.169.254/latest/meta-data/"
     said = await refused(receiver.url, allow_private=True)
@@ -153,7 +153,7 @@ async def test_a_redirect_to_a_link_local_address_is_a_failure(receiver: Receive
     assert len(receiver.got) == 1
 
 
-async def test_plain_http_never_leaves_the_own_network(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_plain_http_stays_in_private_network(monkeypatch: pytest.MonkeyPatch) -> None:
     names(monkeypatch, "hooks.test", "192.0.2.1", "8.8.8.8")
     said = await refused("http://hooks.test/hook", allow_private=True, timeout=5)
     assert "use https" in said
@@ -213,7 +213,7 @@ def made_by(folder: Path, host: str) -> ssl.SSLContext:
     return context
 
 
-async def test_the_checked_address_is_called_by_the_name_of_the_receiver(
+async def test_checked_address_keeps_receiver_name(
     tmp_path: Path, receivers: Receivers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     receiver = receivers(tls=made_by(tmp_path, "hooks.test"))
@@ -230,7 +230,7 @@ async def test_the_checked_address_is_called_by_the_name_of_the_receiver(
     assert asked == ["hooks.test"]  # once: nobody can answer otherwise the second time
 
 
-async def test_a_certificate_for_another_name_is_refused(
+async def test_certificate_for_another_name_is_refused(
     tmp_path: Path, receivers: Receivers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     receiver = receivers(tls=made_by(tmp_path, "other.test"))

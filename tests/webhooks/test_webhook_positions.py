@@ -25,7 +25,7 @@ def caught_up(inbox: sayso.Inbox, endpoint: Endpoint) -> bool:
     ]
 
 
-def test_a_restart_loses_nothing_and_repeats_nothing(
+def test_restart_loses_nothing_and_repeats_nothing(
     url: str, serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     endpoint = receiver.endpoint()
@@ -48,7 +48,7 @@ def test_a_restart_loses_nothing_and_repeats_nothing(
     assert told[failed:] == [under.id, between.id, after.id]
 
 
-def test_a_new_endpoint_hears_of_what_comes(
+def test_new_endpoint_starts_with_new_events(
     serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     ask(gate, "long ago")
@@ -69,7 +69,7 @@ def test_two_servers_deliver_each_once_and_in_order(
     assert [received.body["data"]["id"] for received in receiver.got] == made
 
 
-def test_a_server_that_died_with_the_place_is_succeeded(
+def test_position_of_dead_server_is_taken_over(
     serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     endpoint = receiver.endpoint()
@@ -84,7 +84,7 @@ def test_a_server_that_died_with_the_place_is_succeeded(
     assert store.now() > read_cursor(held).due
 
 
-def test_many_events_that_nobody_is_told_of(
+def test_undelivered_events_move_the_position(
     serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     endpoint = receiver.endpoint()
@@ -105,7 +105,7 @@ def test_many_events_that_nobody_is_told_of(
     assert len(receiver.got) == 1
 
 
-def test_a_receiver_that_is_down(
+def test_unreachable_receiver_does_not_block_others(
     serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     with closing(reserved()) as port:
@@ -124,7 +124,7 @@ def aside(inbox: sayso.Inbox, endpoint: Endpoint) -> list[str]:
     return [each.request for each in read_cursor(inbox.store.cursor(endpoint.name)).aside]
 
 
-def test_a_refused_message_holds_up_only_its_own_request(
+def test_refused_message_delays_only_its_request(
     serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     receiver.refuses = {"bad"}
@@ -146,7 +146,7 @@ def test_a_refused_message_holds_up_only_its_own_request(
     assert len(accepted) == 1
 
 
-def test_what_was_set_aside_survives_a_restart(
+def test_set_aside_message_survives_restart(
     serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     receiver.refuses = {"bad"}
@@ -163,7 +163,7 @@ def test_what_was_set_aside_survives_a_restart(
     assert receiver.of(good.id) == ["request.opened"]
 
 
-def test_a_receiver_that_refuses_everything_keeps_the_order(
+def test_receiver_that_refuses_everything_keeps_the_order(
     serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     endpoint = receiver.endpoint(pause=0.01)
@@ -182,7 +182,7 @@ def test_a_receiver_that_refuses_everything_keeps_the_order(
     assert told[-6:] == [request.id for request in requests]
 
 
-def test_only_so_many_messages_are_set_aside(
+def test_set_aside_messages_are_limited(
     serve: Serve,
     receiver: Receiver,
     gate: sayso.Gate,

@@ -27,7 +27,7 @@ def serving(url: str, *options: str, **environment: str) -> Iterator[Process]:
         process.communicate()
 
 
-def test_a_server_with_webhooks_ends_when_told(
+def test_server_with_webhooks_stops_on_signal(
     url: str, receiver: Receiver, gate: sayso.Gate, tmp_path: Path
 ) -> None:
     secret = tmp_path / "secret"
@@ -50,7 +50,7 @@ def test_a_server_with_webhooks_ends_when_told(
         (SECRET, "http://hooks.example/", "https://"),
     ],
 )
-def test_what_cannot_be_delivered_does_not_start(
+def test_invalid_webhook_options_are_refused(
     url: str, secret: str, address: str, said: str
 ) -> None:
     with serving(url, "--webhook", address, SAYSO_WEBHOOK_SECRET=secret) as process:

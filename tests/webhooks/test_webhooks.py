@@ -70,7 +70,9 @@ def test_endings_without_a_decision(
     assert receiver.of(late.id) == ["request.opened", "request.closed"]
 
 
-def test_doubts(serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox) -> None:
+def test_doubts_are_delivered(
+    serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
+) -> None:
     serve(receiver.endpoint())
 
     def cut_short() -> None:
@@ -109,7 +111,7 @@ def test_secrets_and_hidden_characters_stay_here(
         assert "\u202e" not in text
 
 
-def test_a_title_is_what_people_read_first(
+def test_message_has_the_masked_title(
     serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     serve(receiver.endpoint())
@@ -124,7 +126,7 @@ def test_a_title_is_what_people_read_first(
     )
 
 
-def test_only_what_was_wanted(
+def test_only_chosen_events_are_delivered(
     serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     serve(receiver.endpoint(events=("request.decided",)))
@@ -135,7 +137,7 @@ def test_only_what_was_wanted(
     assert receiver.types == ["request.decided"] * 2
 
 
-def test_a_forged_body_does_not_verify(serve: Serve, receiver: Receiver, gate: sayso.Gate) -> None:
+def test_forged_body_does_not_verify(serve: Serve, receiver: Receiver, gate: sayso.Gate) -> None:
     serve(receiver.endpoint())
     ask(gate, "r")
     received = until(lambda: receiver.got)[0]
@@ -144,7 +146,7 @@ def test_a_forged_body_does_not_verify(serve: Serve, receiver: Receiver, gate: s
         Webhook(SECRET).verify(forged, received.headers)
 
 
-def test_a_receiver_that_fails_twice(
+def test_failed_delivery_is_repeated(
     serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     receiver.statuses = [500, 503]
@@ -160,7 +162,7 @@ def test_a_receiver_that_fails_twice(
     assert notes(inbox) == []
 
 
-def test_what_is_given_up_is_in_the_record(
+def test_abandoned_message_is_recorded(
     serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     receiver.refuses = {"r1"}
@@ -177,7 +179,7 @@ def test_what_is_given_up_is_in_the_record(
     assert verify(inbox.store).ok
 
 
-def test_a_dead_receiver_holds_up_nobody(
+def test_dead_receiver_holds_up_nobody(
     serve: Serve, receivers: Receivers, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     hanging, living = receivers(), receivers()
@@ -191,9 +193,7 @@ def test_a_dead_receiver_holds_up_nobody(
     server.stop()  # which waits for it no longer than a few seconds
 
 
-def test_a_receiver_that_takes_too_long_is_asked_again(
-    serve: Serve, receiver: Receiver, gate: sayso.Gate
-) -> None:
+def test_slow_receiver_is_tried_again(serve: Serve, receiver: Receiver, gate: sayso.Gate) -> None:
     receiver.answers.clear()
     server = serve(receiver.endpoint(timeout=0.3))
     ask(gate, "r")
@@ -218,10 +218,10 @@ def test_a_receiver_that_takes_too_long_is_asked_again(
         ("https://hooks.example/", SECRET, {"events": ()}),
     ],
 )
-def test_endpoints_that_cannot_be(url: str, secret: str, options: dict[str, object]) -> None:
+def test_invalid_endpoint_is_refused(url: str, secret: str, options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"webhook"):
         Endpoint(url, secret, **options)  # type: ignore[arg-type]
 
 
-def test_a_secret_is_not_printed() -> None:
+def test_secret_is_not_printed() -> None:
     assert SECRET not in repr(Endpoint("https://hooks.example/", SECRET))

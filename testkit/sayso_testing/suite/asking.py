@@ -18,7 +18,7 @@ from sayso_testing.world import LEASE, RUN, SECOND, World, tool_of
 class AskTests:
     """``Propose`` and ``Reask``."""
 
-    def test_a_call_that_needs_a_person_is_asked(self, world: World) -> None:
+    def test_call_that_needs_a_person_is_asked(self, world: World) -> None:
         call = world.ask(expires_in=60, rule="mail", reviewers=("ana",), note="please")
         assert call == world.call(call)
         assert call.status is CallStatus.ASKED
@@ -31,7 +31,7 @@ class AskTests:
         assert world.events() == ["asked"]
         assert world.body("asked")["digest"] == call.digest
 
-    def test_an_allowed_call_is_ready_and_due(self, world: World) -> None:
+    def test_allowed_call_is_ready_and_due(self, world: World) -> None:
         call = world.ready()
         assert call.status is CallStatus.READY
         assert not call.asked
@@ -64,7 +64,7 @@ class AskTests:
         run = world.run()
         assert (run.asked, run.ready, run.running, run.in_doubt) == (1, 1, 0, 0)
 
-    def test_the_run_and_the_thread_store_the_requester(self, world: World) -> None:
+    def test_run_and_the_thread_store_the_requester(self, world: World) -> None:
         world.propose(
             world.new(), requester="zoe", agent_digest="d1", parent_call="req_up", snapshot="{}"
         )
@@ -111,7 +111,7 @@ class AskTests:
             assert world.store.tool(tool_of(name).digest) == tool_of(name)
         assert world.store.tool("none") is None
 
-    def test_the_same_key_is_the_same_call(self, world: World) -> None:
+    def test_same_key_is_the_same_call(self, world: World) -> None:
         first = world.ask(key="k")
         with world.unchanged():
             assert world.ask(key="k") == first
@@ -121,12 +121,12 @@ class AskTests:
         assert world.store.call_by_key("r", "none") is None
         assert world.store.call_by_key("r2", "k") is None
 
-    def test_the_same_key_in_one_commit_is_the_same_call(self, world: World) -> None:
+    def test_same_key_in_one_commit_is_the_same_call(self, world: World) -> None:
         first, second = world.propose(world.new(key="k"), world.new(key="k"))
         assert first == second
         assert world.store.calls_of("r") == [first]
 
-    def test_the_same_key_in_another_run_is_another_call(self, world: World) -> None:
+    def test_same_key_in_another_run_is_another_call(self, world: World) -> None:
         first = world.ask(key="k")
         second = world.ask(key="k", run="r2", thread="t2", args={"to": "someone else"})
         assert first.id != second.id
@@ -134,7 +134,7 @@ class AskTests:
     @pytest.mark.parametrize(
         "other", [{"args": {"to": "eve"}}, {"tool": "delete"}, {"kind": "question"}]
     )
-    def test_the_same_key_with_other_content_is_a_conflict(
+    def test_same_key_with_other_content_is_a_conflict(
         self, world: World, other: dict[str, object]
     ) -> None:
         world.ask(key="k")
@@ -201,12 +201,12 @@ class AskTests:
         with world.unchanged(), pytest.raises(Cancelled, match="changed my mind"):
             world.ask()
 
-    def test_a_run_belongs_to_one_thread(self, world: World) -> None:
+    def test_run_belongs_to_one_thread(self, world: World) -> None:
         world.ask()
         with world.unchanged(), pytest.raises(Conflict):
             world.ask(thread="t2")
 
-    def test_an_allowed_call_may_start_in_the_same_commit(self, world: World) -> None:
+    def test_allowed_call_may_start_in_the_same_commit(self, world: World) -> None:
         ask, allow = world.propose(world.new(), world.new(verdict="allow"), owner="w1", lease=LEASE)
         assert (ask.status, allow.status) == ("asked", "running")
         assert (allow.attempt, allow.token) == (1, world.run().token)
@@ -222,7 +222,7 @@ class AskTests:
         assert call.decision.type == "allow"
         assert world.run().owner == "w1"
 
-    def test_a_lease_can_be_held_while_people_think(self, world: World) -> None:
+    def test_lease_can_be_held_while_people_think(self, world: World) -> None:
         world.propose()
         world.decide(world.ask(args={"to": "eve"}), "reject")
         run = world.claimed("w1")
@@ -232,7 +232,7 @@ class AskTests:
         world.propose(world.new())
         assert (world.run().status, world.run().owner) == ("paused", None)
 
-    def test_an_approved_call_can_be_asked_again(self, world: World) -> None:
+    def test_approved_call_can_be_asked_again(self, world: World) -> None:
         call = world.ask(expires_in=60)
         yes = world.decide(call)
         world.clock.advance(5)
@@ -254,7 +254,7 @@ class AskTests:
         with pytest.raises(Conflict):
             world.decide(call, by="bo", seen_digest=call.digest)
 
-    def test_a_pending_request_becomes_a_new_revision_of_itself(self, world: World) -> None:
+    def test_pending_request_becomes_a_new_revision_of_itself(self, world: World) -> None:
         """Stricter terms void the votes so far, and do not extend the deadline."""
         call = world.decide(world.ask(quorum=2, expires_in=60.0))
         world.clock.advance(30)
@@ -319,7 +319,7 @@ SMALL = {"properties": {"amount": {"maximum": 10}}, "required": ["amount"]}
 class GrantTests:
     """``AddGrant``, ``RevokeGrant``, and what they do to ``Propose`` and ``Start``."""
 
-    def test_a_grant_approves_a_call(self, world: World) -> None:
+    def test_grant_approves_a_call(self, world: World) -> None:
         grant = world.grant()
         assert grant.created == world.clock()
         call = world.ask()
@@ -355,7 +355,7 @@ class GrantTests:
         assert call.status is not CallStatus.READY
         assert call.grant is None
 
-    def test_a_grant_is_for_one_agent(self, world: World) -> None:
+    def test_grant_is_for_one_agent(self, world: World) -> None:
         world.grant(agent="another")
         assert world.ask().status is CallStatus.ASKED
 
@@ -363,7 +363,7 @@ class GrantTests:
         world.grant(tool_digest="0" * 64)
         assert world.ask().status is CallStatus.ASKED
 
-    def test_a_grant_ends(self, world: World) -> None:
+    def test_grant_ends(self, world: World) -> None:
         world.grant(ends=world.clock() + SECOND)
         assert world.ask().status is CallStatus.READY
         world.clock.advance(1)
@@ -412,7 +412,7 @@ class GrantTests:
         assert world.start(call, owner="w2")[0].status is CallStatus.READY
         assert _left(world, grant) == 1
 
-    def test_a_grant_can_end_before_the_start(self, world: World) -> None:
+    def test_grant_can_end_before_the_start(self, world: World) -> None:
         revoked, ended = world.grant(), world.grant("pay", ends=world.clock() + SECOND)
         calls = [world.ask(), world.ask("pay")]
         assert [call.grant for call in calls] == [revoked.id, ended.id]

@@ -74,7 +74,7 @@ class DecisionTests:
         assert call.decision.value == '{"sent":true}'
 
     @pytest.mark.parametrize("type", ["approve", "edit", "reject", "respond"])
-    def test_a_decision_makes_its_run_due(self, world: World, type: str) -> None:
+    def test_decision_makes_its_run_due(self, world: World, type: str) -> None:
         call = world.ask()
         more: dict[str, dict[str, Any]] = {"edit": {"args": {}}, "respond": {"value": 1}}
         world.decide(call, type, **more.get(type, {}))
@@ -94,7 +94,7 @@ class DecisionTests:
             (("edit", "ana", {"args": {"to": "cy"}}), ("approve", "ana", {})),
         ],
     )
-    def test_the_first_decision_wins(
+    def test_first_decision_wins(
         self,
         world: World,
         first: tuple[str, str, dict[str, Any]],
@@ -115,7 +115,7 @@ class DecisionTests:
             ("edit", {"args": {"to": "cy"}}),
         ],
     )
-    def test_the_same_decision_by_the_same_person_is_an_echo(
+    def test_same_decision_by_the_same_person_is_an_echo(
         self, world: World, type: str, more: dict[str, Any]
     ) -> None:
         call = world.ask()
@@ -124,7 +124,7 @@ class DecisionTests:
         with world.unchanged():
             assert world.decide(call, type, seen_digest=call.digest, **more) == won
 
-    def test_an_echo_of_a_finished_call_returns_it(self, world: World) -> None:
+    def test_echo_of_a_finished_call_returns_it(self, world: World) -> None:
         call = world.ask()
         world.decide(call)
         done = world.record(world.start(call)[0])
@@ -151,7 +151,7 @@ class DecisionTests:
             with pytest.raises(InvalidDecision):
                 world.decide(call, "maybe")
 
-    def test_an_edit_without_arguments(self, world: World) -> None:
+    def test_edit_without_arguments(self, world: World) -> None:
         with pytest.raises(InvalidDecision) as refused:
             world.decide(world.ask(), "edit")
         assert refused.value.path == "args"
@@ -263,7 +263,7 @@ class DecisionTests:
 
     # -- with a grant
 
-    def test_an_approval_may_come_with_a_grant(self, world: World) -> None:
+    def test_approval_may_come_with_a_grant(self, world: World) -> None:
         call = world.ask()
         world.decide(call, grant=_grant(world))
         assert [g.id for g in world.store.grants()] == ["grt_x"]
@@ -273,7 +273,7 @@ class DecisionTests:
         world.decide(call, grant=_grant(world), seen_digest=call.digest)
         assert world.events("@system") == ["granted"]
 
-    def test_a_chat_user_cannot_grant(self, world: World) -> None:
+    def test_chat_user_cannot_grant(self, world: World) -> None:
         (call,) = world.propose(world.new(), requester="cleo")
         with pytest.raises(NotAllowed, match="reviewer"):
             world.decide(call, by=Reviewer("cleo", role="chat"), grant=_grant(world))
@@ -303,7 +303,7 @@ class DecisionTests:
             ("reject", {"message": "leave it"}, CallStatus.FAILED, "leave it"),
         ],
     )
-    def test_a_doubt_is_settled_by_a_person(
+    def test_doubt_is_settled_by_a_person(
         self, world: World, type: str, more: dict[str, Any], status: CallStatus, result: str | None
     ) -> None:
         call = world.doubted()
@@ -351,7 +351,7 @@ def _grant(world: World) -> Grant:
 class VoteTests:
     """``Decide`` by several people."""
 
-    def test_a_request_waits_for_its_quorum(self, world: World) -> None:
+    def test_request_waits_for_its_quorum(self, world: World) -> None:
         call = world.ask(quorum=3)
         for number, person in enumerate(("ana", "bo"), 1):
             voted = world.decide(call, by=person)
@@ -369,7 +369,7 @@ class VoteTests:
         for vote in done.votes:
             assert world.keys.verify(signed_bytes(vote), vote.signature)
 
-    def test_a_second_vote_of_the_same_person_changes_nothing(self, world: World) -> None:
+    def test_second_vote_of_the_same_person_changes_nothing(self, world: World) -> None:
         call = world.ask(quorum=2)
         world.decide(call, by="ana")
         with world.unchanged():
@@ -383,7 +383,7 @@ class VoteTests:
         with pytest.raises(AlreadyDecided, match="bo decided 'reject'"):
             world.decide(call, by="cy", seen_digest=call.digest)
 
-    def test_a_voter_may_still_reject(self, world: World) -> None:
+    def test_voter_may_still_reject(self, world: World) -> None:
         call = world.ask(quorum=2)
         world.decide(call, by="ana")
         assert world.decide(call, "reject", "ana").status is CallStatus.REJECTED
@@ -402,20 +402,20 @@ class VoteTests:
         assert done.args == '{"to":"cy"}'
         assert done.original == '{"to":"bo"}'
 
-    def test_an_edit_of_an_edit_remembers_the_first(self, world: World) -> None:
+    def test_edit_of_an_edit_remembers_the_first(self, world: World) -> None:
         call = world.ask(quorum=2)
         world.decide(call, "edit", "ana", args={"to": "cy"})
         again = world.decide(call, "edit", "bo", args={"to": "di"})
         assert (again.rev, again.original, again.args) == (3, '{"to":"bo"}', '{"to":"di"}')
         assert [vote.by for vote in again.votes] == ["bo"]
 
-    def test_an_edit_may_raise_the_bar(self, world: World) -> None:
+    def test_edit_may_raise_the_bar(self, world: World) -> None:
         call = world.ask()
         edited = world.decide(call, "edit", "ana", args={"to": "cy"}, terms=Terms(quorum=2))
         assert edited.status is CallStatus.ASKED
         assert world.decide(call, by="bo").status is CallStatus.READY
 
-    def test_a_quorum_counts_authenticated_people_only(self, world: World) -> None:
+    def test_quorum_counts_authenticated_people_only(self, world: World) -> None:
         call = world.ask(quorum=2)
         for by in (Reviewer("ana"), Proven("ana", proof=PROCESS)):
             with pytest.raises(NotAllowed, match="token"):
@@ -431,7 +431,7 @@ class VoteTests:
             world.decide(call, by="eve")
         assert world.decide(call, by="bo").status is CallStatus.READY
 
-    def test_a_doubt_needs_the_quorum_again(self, world: World) -> None:
+    def test_doubt_needs_the_quorum_again(self, world: World) -> None:
         call = world.ask(quorum=2)
         world.decide(call, by="ana")
         world.decide(call, by="bo")

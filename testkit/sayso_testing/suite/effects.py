@@ -52,7 +52,7 @@ class EffectTests:
         with world.unchanged():
             assert world.start(call) == (world.call(call),)
 
-    def test_a_failure_without_retry_is_final(self, world: World) -> None:
+    def test_failure_without_retry_is_final(self, world: World) -> None:
         (call,) = world.start(gated_read(world))
         failed = world.record(call, ok=False, result="no such city")
         assert (failed.status, failed.result) == (CallStatus.FAILED, "no such city")
@@ -68,7 +68,7 @@ class EffectTests:
             assert world.record(second, result='"second"').result == '"first"'
             assert world.record(second, ok=False, result="boom", retry=True).result == '"first"'
 
-    def test_a_read_does_not_break_a_lease(self, world: World) -> None:
+    def test_read_does_not_break_a_lease(self, world: World) -> None:
         call = gated_read(world)
         world.running(owner="w1")
         held = world.run()
@@ -92,7 +92,7 @@ class EffectTests:
         world.record(other)
         assert (world.run().owner, world.run().status) == (None, RunStatus.RUNNING)
 
-    def test_a_read_is_never_in_doubt(self, world: World) -> None:
+    def test_read_is_never_in_doubt(self, world: World) -> None:
         call = gated_read(world)
         once = world.ready()
         world.start(call, once)
@@ -156,7 +156,7 @@ class EffectTests:
         failed = world.call(call)
         assert (failed.status, failed.result) == (CallStatus.FAILED, "timed out")
 
-    def test_an_untried_read_keeps_the_run_open(self, world: World) -> None:
+    def test_untried_read_keeps_the_run_open(self, world: World) -> None:
         call = gated_read(world)
         assert world.finish("done").status is RunStatus.RUNNING
         assert world.call(call).status is CallStatus.READY
@@ -169,12 +169,12 @@ class EffectTests:
         world.decide(question)
         assert world.run().ready_at == world.clock()
 
-    def test_a_cancelled_read_stays_cancelled(self, world: World) -> None:
+    def test_cancelled_read_stays_cancelled(self, world: World) -> None:
         (call,) = world.start(gated_read(world))
         world.cancel(call)
         assert world.record(call).status is CallStatus.CANCELLED
 
-    def test_a_read_is_completed_in_one_step(self, world: World) -> None:
+    def test_read_is_completed_in_one_step(self, world: World) -> None:
         done = world.complete(gated_read(world))
         assert (done.status, done.attempt) == (CallStatus.DONE, 1)
 
@@ -205,7 +205,7 @@ class EffectKeyTests:
         second = world.ready(effect_key="/refund:17", run="r2", thread="t2")
         assert world.start(second)[0].status is CallStatus.FAILED
 
-    def test_a_certain_failure_frees_the_key(self, world: World) -> None:
+    def test_certain_failure_frees_the_key(self, world: World) -> None:
         world.fail(world.running(effect_key="/refund:17"), "not_executed", "no funds")
         assert world.store.effects() == []
         second = world.running(effect_key="/refund:17", run="r2", thread="t2")
@@ -328,7 +328,7 @@ class EffectKeyTests:
         assert refused.status is CallStatus.FAILED
         assert f"{call.id}, which was pruned" in (refused.result or "")
 
-    def test_a_key_is_new_after_an_edit(self, world: World) -> None:
+    def test_key_is_new_after_an_edit(self, world: World) -> None:
         call = world.ask(args={"order": 17}, effect_key="/refund:17", template="refund:{order}")
         edited = world.decide(call, "edit", args={"order": 18})
         assert (edited.effect_key, edited.status) == ("/refund:18", CallStatus.READY)
@@ -359,7 +359,7 @@ class EffectKeyTests:
         started = world.start(*calls)
         assert [call.status for call in started] == ["running", "failed"]
 
-    def test_a_call_started_by_propose_takes_its_key(self, world: World) -> None:
+    def test_call_started_by_propose_takes_its_key(self, world: World) -> None:
         new = [world.new(verdict="allow", effect_key=key) for key in ("/b", "/a", "/b")]
         calls = world.propose(*new, owner="w1", lease=30_000_000)
         assert [call.status for call in calls] == ["running", "running", "failed"]
@@ -371,18 +371,18 @@ class EffectKeyTests:
         assert world.start(call)[0].status is CallStatus.ASKED
         assert world.store.effects() == []
 
-    def test_a_read_needs_no_key(self, world: World) -> None:
+    def test_read_needs_no_key(self, world: World) -> None:
         for run in ("r1", "r2"):
             call = world.ready(effect="read", effect_key="/look", run=run, thread=run)
             assert world.record(world.start(call)[0]).status is CallStatus.DONE
         assert world.store.effects() == []
 
-    def test_a_recovered_call_holds_its_key(self, world: World) -> None:
+    def test_recovered_call_holds_its_key(self, world: World) -> None:
         call = world.ready(effect_key="/refund:17")
         world.recover()
         assert world.holder("/refund:17") == call.id
 
-    def test_a_refused_start_takes_no_key(self, world: World) -> None:
+    def test_refused_start_takes_no_key(self, world: World) -> None:
         world.ready(effect_key="/refund:17")
         world.cancel()
         with world.unchanged(), pytest.raises(Cancelled):
@@ -420,14 +420,14 @@ class SettlementTests:
         assert (again.status, again.doubt) == (CallStatus.READY, doubt)
         assert world.start(again)[0].attempt == 2
 
-    def test_a_doubt_is_settled_once(self, world: World) -> None:
+    def test_doubt_is_settled_once(self, world: World) -> None:
         call = lapsed(world)
         for answer in ("did_not_run", "ran", "unknown", "did_not_run"):
             world.settle(call, answer, result='"later"')
         assert world.call(call).status is CallStatus.IN_DOUBT
         assert world.events(call=call).count("settled") == 1
 
-    def test_an_answer_replaces_unknown(self, world: World) -> None:
+    def test_answer_replaces_unknown(self, world: World) -> None:
         call = lapsed(world)
         world.settle(call, "unknown", said="no answer")
         world.settle(call, "unknown", said="no answer again")
@@ -442,7 +442,7 @@ class SettlementTests:
         with world.unchanged():
             assert world.settle(call, "ran", result='"receipt 1"') == decided
 
-    def test_a_later_attempt_is_another_doubt(self, world: World) -> None:
+    def test_later_attempt_is_another_doubt(self, world: World) -> None:
         first = world.settle(lapsed(world), "did_not_run", said="nothing there")
         (second,) = world.start(world.decide(first))
         world.clock.advance(31)
@@ -461,7 +461,7 @@ class SettlementTests:
         assert done.status is CallStatus.DONE
         assert done == world.call(call)
 
-    def test_a_doubt_is_not_settled_before_the_lease_ends(self, world: World) -> None:
+    def test_doubt_is_not_settled_before_the_lease_ends(self, world: World) -> None:
         call = world.doubted(settles=True)
         run = world.run()
         assert (run.status, run.owner) == (RunStatus.PAUSED, None)
@@ -513,7 +513,7 @@ class SettlementTests:
         assert world.settle(call, "ran", result="1").status is CallStatus.DONE
         assert world.run().status is RunStatus.CANCELLED
 
-    def test_a_recovered_call_can_be_settled(self, world: World) -> None:
+    def test_recovered_call_can_be_settled(self, world: World) -> None:
         world.ready(settles=True)
         (call,) = world.recover()
         assert len(world.store.ready(["agent"], 9)) == 1

@@ -18,7 +18,7 @@ from sayso_testing.world import LEASE, World, content, seconds
 class LeaseTests:
     """``Claim``, ``renew``, ``Finish``, ``ready`` and ``overdue``."""
 
-    def test_a_due_run_is_claimed_once(self, world: World) -> None:
+    def test_due_run_is_claimed_once(self, world: World) -> None:
         world.decide(world.ask())
         run = world.claimed("w1")
         assert run == world.run()
@@ -77,7 +77,7 @@ class LeaseTests:
         world.propose(says=("an answer",), after=1)
         assert [body for _, body in world.store.messages("t")] == ["in time", "an answer"]
 
-    def test_a_finished_run_is_not_claimed(self, world: World) -> None:
+    def test_finished_run_is_not_claimed(self, world: World) -> None:
         world.propose()
         world.finish()
         assert world.claim() is None
@@ -85,7 +85,7 @@ class LeaseTests:
         world.cancel(run="r2", thread="t2")
         assert world.claim(run="r2", thread="t2") is None
 
-    def test_a_lapsed_lease_is_taken_over_with_its_doubts(self, world: World) -> None:
+    def test_lapsed_lease_is_taken_over_with_its_doubts(self, world: World) -> None:
         first = world.running(owner="w1")
         safe = world.start(world.ready(effect="idempotent"))[0]
         world.clock.advance(29.999_999)
@@ -261,7 +261,7 @@ class LeaseTests:
 
     # -- wake-ups
 
-    def test_a_decision_never_shortens_a_lease(self, world: World) -> None:
+    def test_decision_never_shortens_a_lease(self, world: World) -> None:
         asked = world.ask()
         world.running(owner="w1")
         held = world.run()
@@ -271,7 +271,7 @@ class LeaseTests:
         assert run.wake == held.wake + 1
         assert world.store.ready(["agent"]) == []
 
-    def test_a_released_run_with_a_decision_is_due(self, world: World) -> None:
+    def test_released_run_with_a_decision_is_due(self, world: World) -> None:
         asked = world.ask()
         running = world.running(owner="w1")
         world.decide(asked)
@@ -280,7 +280,7 @@ class LeaseTests:
         assert world.run().owner is None
 
     @pytest.mark.parametrize("how", ["propose", "finish"])
-    def test_a_pause_after_a_wake_stays_due(self, world: World, how: str) -> None:
+    def test_pause_after_a_wake_stays_due(self, world: World, how: str) -> None:
         first, second = world.ask(), world.ask()
         world.decide(world.ask(), "reject")
         run = world.claimed("w1")
@@ -296,7 +296,7 @@ class LeaseTests:
         world.finish(wake_seen=again.wake)
         assert (world.run().status, world.run().ready_at) == (RunStatus.PAUSED, None)
 
-    def test_a_suspended_call_does_not_make_the_run_due(self, world: World) -> None:
+    def test_suspended_call_does_not_make_the_run_due(self, world: World) -> None:
         world.suspend(world.running())
         run = world.run()
         world.transact(Park(thread="t", run="r", token=run.token))
@@ -355,7 +355,7 @@ class LeaseTests:
         world.clock.advance(31)
         assert {run.id for run in store.ready(["a"], limit=9)} == {"r0", "r2"}
 
-    def test_a_due_run_is_reserved_for_one_worker(self, world: World) -> None:
+    def test_due_run_is_reserved_for_one_worker(self, world: World) -> None:
         reserve = world.store.reserve
         world.decide(world.ask())
         world.decide(world.ask(run="r2", thread="t2"))
@@ -368,7 +368,7 @@ class LeaseTests:
         ready = {run.id for run in world.store.ready(["agent"], 8)}
         assert ready == {"r", "r2"}  # it is a hint, and not a lease
 
-    def test_a_reservation_ends_when_the_run_was_claimed(self, world: World) -> None:
+    def test_reservation_ends_when_the_run_was_claimed(self, world: World) -> None:
         world.decide(world.ask())
         (run,) = world.store.reserve(("agent",), 8, "w1")
         claimed = world.claimed("w1")
@@ -385,13 +385,13 @@ class LeaseTests:
             assert {run.id for run in found} == {"r", "r2"}
         assert [run.id for run in world.store.reserve(("agent",), 8, "w2")] == ["r"]
 
-    def test_a_run_stays_reserved_while_its_worker_looks_for_more(self, world: World) -> None:
+    def test_run_stays_reserved_while_its_worker_looks_for_more(self, world: World) -> None:
         world.decide(world.ask())
         (run,) = world.store.reserve(("agent",), 1, "w1")
         world.store.reserve(("agent",), 1, "w1", skip=(run.id,))
         assert world.store.reserve(("agent",), 8, "w2") == []
 
-    def test_a_run_without_open_calls_is_due_only_when_woken(self, world: World) -> None:
+    def test_run_without_open_calls_is_due_only_when_woken(self, world: World) -> None:
         world.record(world.running())
         assert world.store.ready(["agent"]) == []
         world.decide(world.ask(), "reject")
@@ -435,7 +435,7 @@ class LeaseTests:
             assert world.finish("failed") == run
 
     @pytest.mark.parametrize("state", ["asked", "ready", "running", "in_doubt"])
-    def test_a_run_with_open_calls_does_not_finish(self, world: World, state: str) -> None:
+    def test_run_with_open_calls_does_not_finish(self, world: World, state: str) -> None:
         world.in_state(state)
         run = world.finish()
         paused = state in ("asked", "in_doubt")
@@ -474,19 +474,19 @@ class ClosingTests:
         with world.unchanged():
             assert world.expire(call) == expired
 
-    def test_a_request_without_an_end_never_expires(self, world: World) -> None:
+    def test_request_without_an_end_never_expires(self, world: World) -> None:
         call = world.ask()
         world.clock.advance(10**9)
         assert world.expire(call).status is CallStatus.ASKED
 
     @pytest.mark.parametrize("type", ["approve", "reject"])
-    def test_a_decided_request_does_not_expire(self, world: World, type: str) -> None:
+    def test_decided_request_does_not_expire(self, world: World, type: str) -> None:
         call = world.ask(expires_in=10)
         decided = world.decide(call, type)
         world.clock.advance(10)
         assert world.expire(call) == decided
 
-    def test_an_expiry_may_cancel_the_run(self, world: World) -> None:
+    def test_expiry_may_cancel_the_run(self, world: World) -> None:
         call = world.ask(expires_in=10, on_expiry="cancel")
         other, ready = world.ask(), world.ready()
         running = world.running()
@@ -536,7 +536,7 @@ class ClosingTests:
         assert world.store.live_run("t") is None
         assert world.ask(run="r2").status is CallStatus.ASKED
 
-    def test_a_running_call_finishes_and_is_recorded(self, world: World) -> None:
+    def test_running_call_finishes_and_is_recorded(self, world: World) -> None:
         running, asked = world.running(), world.ask()
         run = world.cancel()
         assert (run.status, run.stop) == (RunStatus.RUNNING, "changed my mind")
@@ -605,7 +605,7 @@ class ClosingTests:
         with world.unchanged():
             assert world.recover() == ()
 
-    def test_a_recovered_call_can_run_again(self, world: World) -> None:
+    def test_recovered_call_can_run_again(self, world: World) -> None:
         for effect in ("once", "idempotent"):
             call = world.decide(world.ask(effect=effect))
             world.recover()

@@ -188,7 +188,7 @@ class ListTests:
         lost = set(ids) - set(seen)
         assert lost <= (gone if status == "pending" else set()), "a row was lost"
 
-    def test_an_unknown_cursor_of_a_page_is_no_error(self, world: World) -> None:
+    def test_unknown_cursor_of_a_page_is_no_error(self, world: World) -> None:
         ids = [world.ask(expires_in=5).id, world.ask().id]
         for sort, first in (("oldest", ids), ("newest", []), ("expiring", ids)):
             assert _found(world, sort=sort, after=0) == first
@@ -447,7 +447,7 @@ class SearchTests:
         assert _found(world, text="pay hooli 7") == [calls[7].id]
         assert _counted(world, text="hooli bern") == 5
 
-    def test_an_empty_text_is_no_filter(self, world: World) -> None:
+    def test_empty_text_is_no_filter(self, world: World) -> None:
         mail, pay = self._add_two_mails(world)
         assert _found(world, text="") == _found(world, text=None) == [mail.id, pay.id]
 
@@ -587,13 +587,13 @@ class SearchTests:
         assert seen == full
         return seen
 
-    def test_an_unknown_key_of_a_page_is_no_error(self, world: World) -> None:
+    def test_unknown_key_of_a_page_is_no_error(self, world: World) -> None:
         world.ask()
         for key in ("", "x", "9" * 40, "9" * 40 + ".z", "-1.r", "1", ".", "0.r"):
             assert len(world.store.runs(after=key)) in (0, 1)
             assert world.store.threads_of("ana", after=key) == []
 
-    def test_the_first_requester_owns_the_thread(self, world: World) -> None:
+    def test_first_requester_owns_the_thread(self, world: World) -> None:
         for n, who in enumerate(["ana", "bo", "ana", "", "ana"]):
             world.propose(run=f"r{n}", thread=f"t{n}", says=("hello",), requester=who)
             world.clock.advance(1)

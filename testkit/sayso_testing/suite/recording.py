@@ -79,7 +79,7 @@ class AtomicityTests:
         world.transact(*good)
         assert world.everything() != before
 
-    def test_a_failed_transaction_creates_no_run(self, world: World) -> None:
+    def test_failed_transaction_creates_no_run(self, world: World) -> None:
         propose = Propose(**RUN, agent="agent", messages=(Message("r", "hello"),))
         with pytest.raises(NotFound):
             world.transact(propose, Expire(**RUN, call="none"))
@@ -116,14 +116,14 @@ class AtomicityTests:
                 with pytest.raises((Conflict, NotFound)):
                     world.transact(command)
 
-    def test_a_refused_command_does_not_block_the_next(self, world: World) -> None:
+    def test_refused_command_does_not_block_the_next(self, world: World) -> None:
         for _ in range(3):
             with pytest.raises(NotFound):
                 world.finish(run="none")
             world.ask()
         assert len(world.store.calls_of("r")) == 3
 
-    def test_a_bug_in_a_command_changes_nothing(self, world: World) -> None:
+    def test_bug_in_a_command_changes_nothing(self, world: World) -> None:
         world.propose()
         with world.unchanged():
             for _ in range(2):
@@ -142,7 +142,7 @@ class AtomicityTests:
         assert crossed == [(name, when) for name in names for when in ("before", "after")]
         assert {part for name in names for part in name.split("+")} <= {c.name for c in COMMANDS}
 
-    def test_a_failure_before_the_commit_changes_nothing(self, world: World) -> None:
+    def test_failure_before_the_commit_changes_nothing(self, world: World) -> None:
         def fail(name: str, when: str) -> None:
             if when == "before":
                 raise RuntimeError("the lights went out")
@@ -221,7 +221,7 @@ class RecordTests:
         world.ask(run="later", thread="later")
         assert store.newest(forward[3][0], limit=50) == forward[:3][::-1]
 
-    def test_an_invalid_cursor_is_refused(self, world: World) -> None:
+    def test_invalid_cursor_is_refused(self, world: World) -> None:
         for read in (world.store.events, world.store.newest):
             with pytest.raises(InvalidCall, match="not a cursor"):
                 read("nowhere")
@@ -247,7 +247,7 @@ class RecordTests:
         assert (decided.thread, decided.run, decided.call) == ("t", "r", call.id)
         assert (asked.seq, decided.seq) == (1, 2)
 
-    def test_a_chain_is_read_from_anywhere(self, world: World) -> None:
+    def test_chain_is_read_from_anywhere(self, world: World) -> None:
         call = world.ask()
         world.decide(call)
         world.record(world.start(call)[0])
@@ -303,7 +303,7 @@ class RecordTests:
         assert world.decide(call, grant=grant).status == "ready"  # it is decided already
         assert {thread.moved for thread in world.store.threads()} == {0}
 
-    def test_a_thousand_events_are_sealed(self, world: World) -> None:
+    def test_thousand_events_are_sealed(self, world: World) -> None:
         notes = [Note(type="seen", actor="ana")] * 111
         for count in range(9):
             world.store.transact(*notes)
@@ -389,7 +389,7 @@ class RecordTests:
         assert world.call(call).status is CallStatus.READY
         assert len(world.store.chain("t1")) == 2
 
-    def test_an_inner_run_is_kept_until_its_call_has_ended(self, world: World) -> None:
+    def test_inner_run_is_kept_until_its_call_has_ended(self, world: World) -> None:
         outer = world.running(run="outer", thread="t1")
         world.propose(run="inner", thread="t2", parent_call=outer.id)
         world.finish(run="inner", thread="t2")
@@ -427,7 +427,7 @@ class RecordTests:
         if not is_in_memory(world.store.url):
             assert [len(note["runs"]) for note in notes] == [100, 100, 50]
 
-    def test_a_pruned_thread_continues_its_numbers(self, world: World) -> None:
+    def test_pruned_thread_continues_its_numbers(self, world: World) -> None:
         world.propose(says=("one", "two"))
         world.ask(key="k")
         world.cancel()
@@ -497,7 +497,7 @@ class RecordTests:
         world.decide(call)
         assert not any(event.wait(0.05) for event in notified.values())
 
-    def test_a_listener_can_read_the_commit(self, world: World) -> None:
+    def test_listener_can_read_the_commit(self, world: World) -> None:
         seen: list[int] = []
         notified = threading.Event()
 
@@ -511,7 +511,7 @@ class RecordTests:
         assert seen[0] == 1
         subscription.cancel()
 
-    def test_a_listener_may_write(self, world: World) -> None:
+    def test_listener_may_write(self, world: World) -> None:
         called = threading.Event()
 
         def listener() -> None:
@@ -559,7 +559,7 @@ class RecordTests:
         assert quiet > 0
         subscription.cancel()
 
-    def test_a_listener_may_raise(self, world: World) -> None:
+    def test_listener_may_raise(self, world: World) -> None:
         def listener() -> None:
             raise RuntimeError("not my day")
 
@@ -687,7 +687,7 @@ class StorageTests:
             reason,
         ]
 
-    def test_a_megabyte_of_arguments(self, world: World) -> None:
+    def test_megabyte_of_arguments(self, world: World) -> None:
         args = {"blob": "é" * 500_000, "list": list(range(10_000))}
         call = world.ask(args=args)
         assert len(call.args.encode()) > 1_000_000
@@ -790,7 +790,7 @@ class StorageTests:
         assert len(world.store.chain("t")) == 30
         assert len({call.id for call in world.store.calls_of("r")}) == 30
 
-    def test_the_same_key_from_many_threads_is_one_call(self, world: World) -> None:
+    def test_same_key_from_many_threads_is_one_call(self, world: World) -> None:
         ids: set[str] = set()
         conflicts: list[Conflict] = []
 

@@ -39,7 +39,7 @@ class RunTests:
         assert run.ready_at == world.clock() + LEASE
         assert world.body("started")["digest"] == call.digest
 
-    def test_a_started_call_does_not_start_again(self, world: World) -> None:
+    def test_started_call_does_not_start_again(self, world: World) -> None:
         call = world.running()
         with world.unchanged():
             assert world.start(call) == (call,)
@@ -75,7 +75,7 @@ class RunTests:
         assert [doubted.status for doubted in world.sweep()] == ["in_doubt"]
         assert world.start(call, owner="w2")[0].status is CallStatus.RUNNING
 
-    def test_an_approval_has_an_end(self, world: World) -> None:
+    def test_approval_has_an_end(self, world: World) -> None:
         calls = [world.ask(valid_for=60.0), world.ask(valid_for=60.0)]
         for call in calls:
             world.decide(call)
@@ -97,13 +97,13 @@ class RunTests:
         assert world.run().status is RunStatus.PAUSED
         assert world.run().owner is None
 
-    def test_an_allowed_call_continues_after_a_long_question(self, world: World) -> None:
+    def test_allowed_call_continues_after_a_long_question(self, world: World) -> None:
         call = world.running(valid_for=60.0)
         world.suspend(call)
         world.clock.advance(1_000_000)
         assert world.start(world.call(call))[0].status is CallStatus.RUNNING
 
-    def test_an_old_approval_is_asked_again_after_a_question(self, world: World) -> None:
+    def test_old_approval_is_asked_again_after_a_question(self, world: World) -> None:
         call = world.decide(world.ask(valid_for=60.0))
         world.suspend(world.start(call)[0])
         world.clock.advance(60)
@@ -147,7 +147,7 @@ class RunTests:
         assert (run.owner, run.ready_at, run.status) == (None, None, RunStatus.RUNNING)
         assert world.body("recorded")["ok"] is ok
 
-    def test_a_recorded_call_keeps_its_first_result(self, world: World) -> None:
+    def test_recorded_call_keeps_its_first_result(self, world: World) -> None:
         call = world.running()
         world.record(call, result="1")
         assert world.record(call, result="2").result == "1"
@@ -179,7 +179,7 @@ class RunTests:
         world.record(world.running())
         assert world.run().owner is None
 
-    def test_the_lease_stays_while_other_calls_run(self, world: World) -> None:
+    def test_lease_stays_while_other_calls_run(self, world: World) -> None:
         first, second = world.start(world.ready(), world.ready())
         world.record(first)
         assert world.run().owner == "w1"
@@ -212,7 +212,7 @@ class RunTests:
         run = world.run()
         assert (run.status, run.owner, run.ready_at) == (RunStatus.PAUSED, None, None)
 
-    def test_an_answer_before_the_pause_leaves_the_run_due(self, world: World) -> None:
+    def test_answer_before_the_pause_leaves_the_run_due(self, world: World) -> None:
         call = world.running()
         question = world.ask(kind="question", tool="")
         world.decide(question, "respond", value="blue")
@@ -227,7 +227,7 @@ class RunTests:
         world.record(call)
         assert world.suspend(call).status is CallStatus.DONE
 
-    def test_a_grants_use_is_not_spent_again_after_a_pause(self, world: World) -> None:
+    def test_grants_use_is_not_spent_again_after_a_pause(self, world: World) -> None:
         world.grant(uses_left=1)
         call = world.start(world.ask())[0]
         world.suspend(call)
@@ -235,7 +235,7 @@ class RunTests:
 
     # -- in doubt
 
-    def test_an_attempt_cut_short_is_in_doubt(self, world: World) -> None:
+    def test_attempt_cut_short_is_in_doubt(self, world: World) -> None:
         call = world.running(expires_in=60)
         doubted = world.doubt(call, "it timed out")
         assert doubted == world.call(call)
@@ -244,7 +244,7 @@ class RunTests:
         assert world.run().status is RunStatus.PAUSED
         assert world.body("in_doubt")["reason"] == "it timed out"
 
-    def test_a_doubt_does_not_expire(self, world: World) -> None:
+    def test_doubt_does_not_expire(self, world: World) -> None:
         call = world.ask(expires_in=10)
         world.decide(call)
         world.doubt(world.start(call)[0])
@@ -253,7 +253,7 @@ class RunTests:
         assert world.store.overdue() == []
         assert world.decide(call).status is CallStatus.READY
 
-    def test_an_idempotent_call_becomes_ready_again(self, world: World) -> None:
+    def test_idempotent_call_becomes_ready_again(self, world: World) -> None:
         call = world.running(effect="idempotent")
         ready = world.doubt(call)
         assert (ready.status, ready.asked) == (CallStatus.READY, False)
@@ -268,7 +268,7 @@ class RunTests:
             for other in (call._replace(token=call.token + 1), call._replace(attempt=2)):
                 assert world.doubt(other) == call
 
-    def test_a_late_result_closes_an_open_doubt(self, world: World) -> None:
+    def test_late_result_closes_an_open_doubt(self, world: World) -> None:
         done = world.record(world.doubted(), result='"after all"')
         assert (done.status, done.result) == (CallStatus.DONE, '"after all"')
         assert world.body("recorded")["late"] is True
@@ -276,7 +276,7 @@ class RunTests:
         assert world.run().ready_at == world.clock()
         assert world.run().wake == 1
 
-    def test_a_late_failure_closes_an_open_doubt(self, world: World) -> None:
+    def test_late_failure_closes_an_open_doubt(self, world: World) -> None:
         late = world.record(world.doubted(), ok=False, result="boom")
         assert late.status is CallStatus.FAILED
 
@@ -295,13 +295,13 @@ class RunTests:
         assert world.record(first).status is CallStatus.RUNNING
         assert world.record(second, result="2").result == "2"
 
-    def test_the_votes_on_a_doubt_end_with_a_late_result(self, world: World) -> None:
+    def test_votes_on_a_doubt_end_with_a_late_result(self, world: World) -> None:
         call = world.doubted(quorum=2)
         world.decide(call, by="ana")
         done = world.record(call)
         assert (done.status, done.votes) == (CallStatus.DONE, ())
 
-    def test_a_short_lease_expires(self, world: World) -> None:
+    def test_short_lease_expires(self, world: World) -> None:
         call = world.running(lease=seconds(2))
         assert world.sweep() == ()
         world.clock.advance(2)
@@ -353,7 +353,7 @@ class ReleaseTests:
         call = world.in_state(status)
         assert content(world.release(call)) == content(call)
 
-    def test_a_call_is_released_once(self, world: World) -> None:
+    def test_call_is_released_once(self, world: World) -> None:
         call = world.ready(caller="use:1")
         seen = world.mac_of(call)
         first = world.release(call)
@@ -402,7 +402,7 @@ class ReleaseTests:
     def test_approved_read_is_released(self, world: World) -> None:
         assert world.release(world.ready(effect="read")).status is CallStatus.RELEASED
 
-    def test_a_release_that_ends_the_run_closes_its_older_reads(self, world: World) -> None:
+    def test_release_that_ends_the_run_closes_its_older_reads(self, world: World) -> None:
         (read,) = world.start(world.ready(effect="read"))
         read = world.record(read, ok=False, result="no answer", retry=True)
         call = world.ready()
@@ -427,7 +427,7 @@ class ReleaseTests:
         call = world.in_state(status)
         assert content(world.report(call)) == content(call)
 
-    def test_the_newest_call_of_a_tool_use_is_reported(self, world: World) -> None:
+    def test_newest_call_of_a_tool_use_is_reported(self, world: World) -> None:
         first = world.release(again(world, "use:1", verdict="allow"), "use:1")
         second = world.release(again(world, "use:1", verdict="allow"), "use:1")
         assert first.id != second.id
@@ -450,7 +450,7 @@ class ReleaseTests:
 
     # -- the same call made again
 
-    def test_the_same_tool_use_joins_its_open_request(self, world: World) -> None:
+    def test_same_tool_use_joins_its_open_request(self, world: World) -> None:
         call = again(world, "use:1")
         assert again(world, "use:1").id == call.id
         world.decide(call)
@@ -464,7 +464,7 @@ class ReleaseTests:
         assert again(world, "args:1").id != again(world, "args:1").id
 
     @pytest.mark.parametrize("caller", ["use:2", "args:1"])
-    def test_a_deferred_caller_finds_its_request(self, world: World, caller: str) -> None:
+    def test_deferred_caller_finds_its_request(self, world: World, caller: str) -> None:
         call = again(world, "use:1")
         deferred = world.defer(call, "use:1")
         assert (deferred.status, deferred.caller) == (CallStatus.ASKED, LATER)
@@ -488,7 +488,7 @@ class ReleaseTests:
         assert again(world, "use:3").id != call.id
         assert again(world, "use:2").id != call.id  # a provider that repeats its ids
 
-    def test_an_expired_request_is_delivered_once(self, world: World) -> None:
+    def test_expired_request_is_delivered_once(self, world: World) -> None:
         call = again(world, "use:1", expires_in=60.0)
         world.defer(call, "use:1")
         world.clock.advance(60)
@@ -534,7 +534,7 @@ class ReleaseTests:
         assert content(world.defer(plain, "")) == content(plain)
 
     @pytest.mark.parametrize("type", ["approve", "reject"])
-    def test_a_decided_request_is_not_deferred(self, world: World, type: str) -> None:
+    def test_decided_request_is_not_deferred(self, world: World, type: str) -> None:
         call = again(world, "use:1")
         decided = world.decide(call, type)
         assert content(world.defer(call, "use:1")) == content(decided)

@@ -83,7 +83,7 @@ async def test_hosted_tool_continues_after_approval(
     assert server.bodies[2]["input"][6]["output"] == "sold"
 
 
-async def test_an_unanswered_approval_is_refused(
+async def test_unanswered_approval_is_refused(
     server: FakeOpenAI, responses: OpenAIResponses
 ) -> None:
     asked = HostedApproval("mcpr_1", "shop", "buy")

@@ -168,7 +168,7 @@ async def test_passed_client_stays_open(server: FakeOpenAI) -> None:
         assert not client.is_closed()
 
 
-def test_a_sync_client_is_refused() -> None:
+def test_sync_client_is_refused() -> None:
     with openai.OpenAI(api_key="test") as client, pytest.raises(SaysoError, match="AsyncOpenAI"):
         OpenAIChat("m", client=client)
 
@@ -200,7 +200,7 @@ def test_names_of_models() -> None:
         assert resolve(name).name == name
 
 
-def test_a_model_object_is_used_unchanged(chat: OpenAIChat) -> None:
+def test_model_object_is_used_unchanged(chat: OpenAIChat) -> None:
     assert resolve(chat) is chat
 
 

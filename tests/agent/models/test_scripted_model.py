@@ -84,7 +84,7 @@ async def test_functions_as_steps() -> None:
     assert (await ScriptedModel([later]).reply(ASKING)).text == "Hi!"
 
 
-async def test_a_step_may_raise(ask: Callable) -> None:
+async def test_step_may_raise(ask: Callable) -> None:
     with pytest.raises(ModelError, match="down"):
         await ask(ScriptedModel([ModelError("down")]), ASKING)
 
