@@ -160,7 +160,7 @@ def _threads_of(store: Any) -> ThreadPool:
 
 
 @cache
-def _user_threads() -> ThreadPool:
+def user_threads() -> ThreadPool:
     return ThreadPool(_USER_THREADS)
 
 
@@ -446,7 +446,7 @@ async def run_user_function(function: Callable[P, T], /, *args: P.args, **kwargs
     context = contextvars.copy_context()
     job = partial(context.run, function, *args, **kwargs)
     body = _body.get()
-    return await _user_threads().run(job if body is None else partial(body.run, job))
+    return await user_threads().run(job if body is None else partial(body.run, job))
 
 
 class Body:

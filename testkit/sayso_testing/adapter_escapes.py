@@ -25,7 +25,7 @@ import threading
 import time
 import types
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from contextvars import Context
@@ -793,16 +793,29 @@ async def attack(kind: type[AdapterHarness], shape: str, folder: Path) -> None:
 
 
 async def run_side_by_side(kind: type[AdapterHarness], shape: str, folder: Path) -> None:
-    """Delegate in a guarded agent and in one that was never guarded, at the same time."""
+    """Delegate in a guarded agent and in one that was never guarded, at the same time.
+
+    A callback of the event loop in an empty context may belong to either: while the guarded run is
+    open it is refused, and the message says how to go on.
+    """
     meeting = Meeting()
     with _gate_in(folder) as gate:
         async with _sides(kind, shape, gate, folder, meeting) as (guarded, unguarded):
             beside = asyncio.ensure_future(unguarded.run_unguarded())
+            refusal: BaseException | None = None
             try:
                 await _run_guarded(guarded)
             finally:
                 meeting.arrive("guarded")  # if its tool was not reached
-                await beside
+                try:
+                    await beside
+                except Exception as error:
+                    refusal = error
+            if shape == loop_callback_in_empty_context.__name__ and not unguarded.paid:
+                assert refusal is None or "contextvars.copy_context()" in str(_cause(refusal))
+                return
+            if refusal is not None:
+                raise refusal
             assert sorted(unguarded.paid) == _payees(shape)
 
 
@@ -816,17 +829,17 @@ async def _run_guarded(side: Side) -> tuple[Any, str]:
         agent = side.harness.agent()
         result = await agent.run("go", thread=THREAD)
     except Exception as error:
-        if not _is_refusal(error):
+        if _cause(error) is None:
             raise
         return None, "refused"
     return agent, result.status
 
 
-def _is_refusal(error: BaseException | None) -> bool:
-    """Return whether an error of Sayso is behind this one."""
+def _cause(error: BaseException | None) -> SaysoError | None:
+    """Return the error of Sayso that is behind this one."""
     if error is None or isinstance(error, SaysoError):
-        return error is not None
-    return _is_refusal(error.__cause__ or error.__context__)
+        return error
+    return _cause(error.__cause__ or error.__context__)
 
 
 async def _settle(agent: Any, inbox: Inbox, side: Side) -> None:
@@ -852,24 +865,16 @@ class EscapeTests:
     harness: ClassVar[type[AdapterHarness]]
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrize the tests by the shapes of the harness, and mark those that fail."""
+        """Parametrize the tests by the shapes of the harness."""
         kind = self.harness
         if "shape" in metafunc.fixturenames:
-            _parametrize(metafunc, "shape", shapes(kind), kind.escapes_known)
+            metafunc.parametrize("shape", shapes(kind))
         if "way" in metafunc.fixturenames:
             ways = [name for name, (place, _) in shapes(kind).items() if place is module_attribute]
-            _parametrize(metafunc, "way", ways, kind.disturbs_known)
+            metafunc.parametrize("way", ways)
 
     def test_delegated_call_needs_a_decision(self, shape: str, tmp_path: Path) -> None:
         asyncio.run(attack(self.harness, shape, tmp_path))
 
     def test_unguarded_agent_is_not_disturbed(self, way: str, tmp_path: Path) -> None:
         asyncio.run(run_side_by_side(self.harness, way, tmp_path))
-
-
-def _parametrize(
-    metafunc: pytest.Metafunc, argument: str, names: Iterable[str], known: frozenset[str]
-) -> None:
-    fails = pytest.mark.xfail(strict=False, reason="the adapter does not hold here yet")
-    marked = [pytest.param(name, marks=[fails] if {name, "*"} & known else []) for name in names]
-    metafunc.parametrize(argument, marked)

@@ -79,10 +79,6 @@ class AdapterHarness:
 
     #: Whether the tools are ``async`` or ``sync`` functions.
     colour: ClassVar[str] = "async"
-    #: Shapes of delegation in which a call still escapes; ``*`` for all of them.
-    escapes_known: ClassVar[frozenset[str]] = frozenset()
-    #: Ways of delegation in which an agent that was never guarded is disturbed.
-    disturbs_known: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, context: HarnessContext) -> None:
         self.context = context

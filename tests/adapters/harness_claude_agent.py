@@ -17,15 +17,6 @@ from sayso_testing.adapter_harness import ModelScript
 
 class ClaudeAgentHarness(AdapterHarness):
     #: A guarded run is open, and code without a context may belong to it (decision 57).
-    disturbs_known = frozenset(
-        {
-            "empty_context",
-            "loop_callback_in_empty_context",
-            "low_level_thread",
-            "task_in_empty_context",
-        }
-    )
-
     async def open(self) -> None:
         self.fakes: list[FakeAnthropic] = []
 

@@ -69,15 +69,6 @@ def fake_lm(script: ModelScript) -> FakeLM:
 class DspyHarness(AdapterHarness):
     """DSPy saves no state of its own; the conversation is in our store."""
 
-    disturbs_known = frozenset(
-        {
-            "empty_context",
-            "loop_callback_in_empty_context",
-            "low_level_thread",
-            "task_in_empty_context",
-        }
-    )
-
     def agent(self) -> GuardedReAct:
         agent = _react(self.context.tools)
         return guard(agent, self.context.gate, lm=fake_lm(self.context.script))

@@ -61,15 +61,6 @@ async def run_bare(agent: LlmAgent, task: str) -> str:
 
 class GoogleADKHarness(AdapterHarness):
     # Contexts in which the port refuses unguarded agents too.
-    disturbs_known = frozenset(
-        {
-            "empty_context",
-            "loop_callback_in_empty_context",
-            "low_level_thread",
-            "task_in_empty_context",
-        }
-    )
-
     def agent(self) -> Guarded:
         context = self.context
         return guard(self.build_clerk(context.tools, context.script), context.gate)

@@ -53,17 +53,6 @@ class FakeChat(BaseChatModel):
 class LangChainHarness(AdapterHarness):
     """With the async SQLite saver."""
 
-    # Contexts that the port does not follow, or that it refuses to unguarded agents too.
-    # The clerk uses the saver of the outer graph, whose lock belongs to another event loop.
-    disturbs_known = frozenset(
-        {
-            "empty_context",
-            "loop_callback_in_empty_context",
-            "low_level_thread",
-            "task_in_empty_context",
-        }
-    )
-
     def agent(self) -> GuardedAgent:
         return guard(self.bare(), self.context.gate)
 

@@ -40,15 +40,6 @@ def adapter(fault: str) -> Mapping[str, Any]:
 
 
 class LoopHarness(AdapterHarness):
-    disturbs_known = frozenset(
-        {
-            "empty_context",
-            "loop_callback_in_empty_context",
-            "low_level_thread",
-            "task_in_empty_context",
-        }
-    )
-
     fault: ClassVar[str] = ""
 
     def agent(self) -> Any:

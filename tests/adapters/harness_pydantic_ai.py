@@ -27,15 +27,6 @@ def _told(part: ToolReturnPart | RetryPromptPart) -> str:
 
 
 class PydanticAIHarness(AdapterHarness):
-    disturbs_known = frozenset(
-        {
-            "empty_context",
-            "loop_callback_in_empty_context",
-            "low_level_thread",
-            "task_in_empty_context",
-        }
-    )
-
     def agent(self) -> Any:
         context = self.context
         return guard(self.build_clerk(context.tools, context.script), context.gate)

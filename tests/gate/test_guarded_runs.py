@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import atexit
 import contextlib
@@ -19,10 +20,11 @@ from typing import Any
 import anyio.to_thread
 import pytest
 
-from sayso import Gate, Inbox, InvalidCall, Policy, Rule
+from sayso import Gate, Inbox, InvalidCall, Paused, Policy, Rule
 from sayso.gate.framework import FrameworkAgent, FrameworkCall, FrameworkThread, FrameworkTool
 from sayso.gate.guarded_runs import tool_call
 from sayso.stores.memory import MemoryStore
+from sayso.sync import run_user_function
 
 DELEGATE = FrameworkTool(name="delegate")
 PAY = FrameworkTool(name="pay", parameters={"type": "object"})
@@ -107,6 +109,21 @@ def in_own_subclass(job: Callable[[], Any]) -> Any:
     thread.join()
 
 
+def in_low_level_thread(job: Callable[[], Any]) -> Any:
+    ended = threading.Lock()
+    ended.acquire()
+
+    def work(*, locked: threading.Lock) -> None:
+        with contextlib.suppress(InvalidCall, Paused):
+            try:
+                job()
+            finally:
+                locked.release()
+
+    _thread.start_new_thread(work, (), {"locked": ended})
+    assert ended.acquire(timeout=5)
+
+
 def in_timer(job: Callable[[], Any]) -> Any:
     timer = threading.Timer(0.01, job)
     timer.start()
@@ -130,6 +147,10 @@ async def in_anyio_thread(job: Callable[[], Any]) -> Any:
     return await anyio.to_thread.run_sync(job)
 
 
+async def in_sayso_thread(job: Callable[[], Any]) -> Any:
+    return await run_user_function(job)
+
+
 async def in_empty_task(job: Callable[[], Any]) -> Any:
     async def task() -> Any:
         return job()
@@ -145,6 +166,13 @@ async def in_earlier_task(job: Callable[[], Any]) -> Any:
         return job()
 
     return await asyncio.create_task(task(), context=EARLIER.copy())
+
+
+async def in_task_from_empty_context(job: Callable[[], Any]) -> Any:
+    async def task() -> Any:
+        return job()
+
+    return await contextvars.Context().run(asyncio.ensure_future, task())
 
 
 def in_callback(job: Callable[[], Any]) -> Any:
@@ -165,6 +193,7 @@ WAYS = {
     "here": lambda job: job(),
     "thread": in_thread,
     "own subclass": in_own_subclass,
+    "low-level thread": in_low_level_thread,
     "timer": in_timer,
     "new pool": in_new_pool,
     "older pool": lambda job: POOL.submit(job).result(),
@@ -183,10 +212,12 @@ WAYS = {
 ASYNC_WAYS = {
     "executor of the loop": in_loops_executor,
     "anyio": in_anyio_thread,
+    "sayso": in_sayso_thread,
     "empty task": in_empty_task,
+    "task from empty context": in_task_from_empty_context,
     "earlier task": in_earlier_task,
 }
-EMPTY = [way for way in WAYS if "empty" in way]
+EMPTY = [way for way in (*WAYS, *ASYNC_WAYS) if "empty context" in way]
 
 
 def body_of(world: World, way: str) -> Callable[[], Any]:
@@ -261,7 +292,12 @@ async def test_call_in_earlier_context_is_refused() -> None:
     errors: list[BaseException] = []
 
     def leave() -> None:
-        for work in (world.pay, lambda: in_new_pool(world.pay), lambda: in_thread(pay)):
+        for work in (
+            world.pay,
+            lambda: in_new_pool(world.pay),
+            lambda: in_thread(pay),
+            lambda: in_thread(lambda: asyncio.run(in_earlier_task(pay))),
+        ):
             try:
                 EARLIER.copy().run(work)
             except InvalidCall as error:
@@ -354,15 +390,46 @@ async def test_unguarded_code_is_not_touched() -> None:
     await asyncio.to_thread(inside.wait, 10)
     try:
         for name, way in WAYS.items():
-            if name not in EMPTY and name != "new loop":
+            if name != "new loop":
                 way(world.pay)
-        for name, async_way in ASYNC_WAYS.items():
-            if name != "empty task":
-                await async_way(world.pay)
+                await asyncio.to_thread(way, world.pay)
+        for async_way in ASYNC_WAYS.values():
+            await async_way(world.pay)
     finally:
         leave.set()
     assert (await run).status == "done"
-    assert len(world.paid) == len(WAYS) + len(ASYNC_WAYS) - len(EMPTY) - 2
+    assert len(world.paid) == 2 * (len(WAYS) - 1) + len(ASYNC_WAYS)
+
+
+async def test_callback_in_empty_context_is_refused_during_run() -> None:
+    """It may have been scheduled by a guarded run, and the loop does not say by whom."""
+    world = World()
+    inside = threading.Event()
+    leave = threading.Event()
+
+    def body() -> None:
+        inside.set()
+        leave.wait(10)
+
+    async def pay() -> str:
+        return world.pay()
+
+    async def in_callback() -> str:
+        tasks: asyncio.Queue[asyncio.Future[str]] = asyncio.Queue()
+        asyncio.get_running_loop().call_soon(
+            lambda: tasks.put_nowait(asyncio.ensure_future(pay())), context=contextvars.Context()
+        )
+        return await (await tasks.get())
+
+    run = asyncio.create_task(world.agent(body).run("go", thread="t"))
+    await asyncio.to_thread(inside.wait, 10)
+    try:
+        with pytest.raises(InvalidCall, match="Copy the context where the work begins"):
+            await in_callback()
+    finally:
+        leave.set()
+    assert (await run).status == "done"
+    assert await in_callback() == "paid 7"
 
 
 def test_guarded_and_plain_agents_share_loop_of_thread() -> None:
@@ -380,12 +447,37 @@ def test_guarded_and_plain_agents_share_loop_of_thread() -> None:
         run = asyncio.create_task(world.agent(wait).run("go", thread="t"))
         await inside.wait()
         assert world.pay() == "paid 7"
-        with pytest.raises(InvalidCall, match="unknown whether"):
-            contextvars.Context().run(world.pay)
+        assert contextvars.Context().run(world.pay) == "paid 7"
         leave.set()
         assert (await run).status == "done"
 
     in_new_pool(lambda: asyncio.run(serve()))
+    assert world.paid == [7, 7]
+
+
+async def test_anyio_thread_has_run_of_job() -> None:
+    """anyio's worker threads are used again by code outside of the run that started them."""
+    world = World()
+    inside = asyncio.Event()
+    leave = asyncio.Event()
+    errors: list[BaseException] = []
+
+    async def body() -> None:
+        assert (await anyio.to_thread.run_sync(threading.get_ident)) != threading.get_ident()
+        for earlier in (EARLIER.copy(), contextvars.Context()):
+            try:
+                await anyio.to_thread.run_sync(earlier.run, world.pay)
+            except InvalidCall as error:
+                errors.append(error)
+        inside.set()
+        await leave.wait()
+
+    run = asyncio.create_task(world.agent(body).run("go", thread="t"))
+    await inside.wait()
+    assert await anyio.to_thread.run_sync(world.pay) == "paid 7"
+    leave.set()
+    assert (await run).status == "done"
+    assert len(errors) == 2
     assert world.paid == [7]
 
 

@@ -5,8 +5,8 @@ tools anywhere, so an adapter also checks the place through which its framework 
 call, whatever code makes it. The check asks three questions:
 
 1. Does this code belong to a guarded run? ``_place`` says so. It follows tasks, OS threads and pool
-   jobs (``sayso.gate.os_threads``). In a context that cannot be known, such as an empty
-   ``contextvars.Context()``, the tool is refused as long as a guarded run is open.
+   jobs (``sayso.gate.os_threads``). Where that cannot be known, the tool is refused as long as a
+   guarded run is open: in a callback of the event loop, or an OS thread, with an empty context.
 2. Has this very call passed the gate? Then the framework runs it as usual.
 3. May it ask? A pause starts the body of the call around it from the top again, so only a read or
    an idempotent call may be paused. Otherwise a call that needs a person is refused.
@@ -21,7 +21,7 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from sayso.errors import InvalidCall, Paused
 from sayso.forking import call_in_child
@@ -34,6 +34,8 @@ from sayso.sync import context_value, on_loop
 
 #: What ``ungated`` names to let the tools of an agent start work in other processes.
 PROCESSES = "multiprocessing"
+
+Worker: TypeAlias = asyncio.Task[Any] | threading.Thread
 
 
 @dataclass(eq=False)
@@ -76,9 +78,8 @@ class Place:
 
 
 _place: ContextVar[Place | None] = os_threads.follow(ContextVar("sayso_place", default=None), None)
-#: The tasks and OS threads that are in the body of a call. One that has no place has left it by
-#: another context (``context.run(function)``).
-_bodies: weakref.WeakSet[asyncio.Task[Any] | threading.Thread] = weakref.WeakSet()
+#: The tasks and OS threads that are at work for guarded runs right now.
+_marked: weakref.WeakSet[Worker] = weakref.WeakSet()
 #: What is at work in this process, in any OS thread.
 _at_work: set[Work] = set()
 
@@ -106,7 +107,7 @@ def current_place() -> Place | None:
     """
     place = _place.get()
     if place is None:
-        if _has_left_body() or not _is_known():
+        if not _is_outside():
             _refuse_unknown()
         return None
     place.check_open()
@@ -136,8 +137,9 @@ def _refuse_unknown() -> None:
         return
     raise InvalidCall(
         "a guarded run is open, and it is unknown whether this tool is called by it: the call is "
-        "made in an empty context, or in an OS thread that was not started with threading. Copy "
-        "the context (contextvars.copy_context()), or start the OS thread with threading.Thread"
+        "made in an empty or earlier context, or in an OS thread that Python did not start. Copy "
+        "the context where the work begins (contextvars.copy_context()), or start the OS thread "
+        "with threading.Thread"
     )
 
 
@@ -197,9 +199,12 @@ def call_body(
 def _working() -> Iterator[Work]:
     work = Work()
     _at_work.add(work)
+    worker = _mark_worker()
     try:
         yield work
     finally:
+        if worker is not None:
+            _marked.discard(worker)
         work.ended = True
         _at_work.discard(work)
 
@@ -215,34 +220,36 @@ def tool_call(name: Hashable) -> Iterator[Place | None]:
     if place is None or place.passed is None or place.passed != name:
         yield place
         return
-    worker = _worker()
-    entered = worker not in _bodies
-    _bodies.add(worker)
+    worker = _mark_worker()
     try:
         # In its body the call is no longer about to run: another one must pass the gate itself.
         with context_value(_place, replace(place, passed=None)):
             yield None
     finally:
-        if entered:
-            _bodies.discard(worker)
+        if worker is not None:
+            _marked.discard(worker)
 
 
-def _has_left_body() -> bool:
-    """Return whether code without a place runs in the middle of a guarded run's work."""
-    if _worker() in _bodies:
-        return True
-    # An event loop in such an OS thread may serve others too.
-    return os_threads.is_guarded_job() and not on_loop()
-
-
-def _worker() -> asyncio.Task[Any] | threading.Thread:
+def _worker() -> Worker:
     """Return the task or OS thread that runs this code, whatever its context."""
     task = asyncio.current_task() if on_loop() else None
     return threading.current_thread() if task is None else task
 
 
-def _is_known() -> bool:
-    """Return whether code in this context would have its run, if it were part of one."""
+def _mark_worker() -> Worker | None:
+    """Remember that this task or OS thread works for a guarded run. Return it, to forget it where
+    that ends; None if it is remembered already."""
+    worker = _worker()
+    if worker in _marked:
+        return None
+    _marked.add(worker)
+    return worker
+
+
+def _is_outside() -> bool:
+    """Return whether code without a place is certainly no part of a guarded run."""
+    if _worker() in _marked:
+        return False  # it has left the run by another context
     outside = os_threads.started_outside()
     if outside is not None:
         return outside
@@ -257,7 +264,7 @@ def _is_guarded() -> bool | None:
     place = _place.get()
     if place is not None:
         return not place.work.ended
-    return False if _is_known() and not _has_left_body() else None
+    return False if _is_outside() else None
 
 
 def _refuse_process(pool: str) -> None:

@@ -6,28 +6,35 @@ that for Sayso's own variables, and for no others, as tracing libraries do for t
 
 - ``threading.Thread`` (``Timer`` and other subclasses too) has the run of the code that called
   ``start``;
+- so has an OS thread of ``_thread.start_new_thread``;
 - a task has the run of the code that created it, also with a ``context=`` of its own;
 - a job of ``ThreadPoolExecutor`` (``loop.run_in_executor`` too) and of ``multiprocessing``'s
   ``ThreadPool`` has the run of the code that submitted it, and a callback of its future that of the
   code that added it; never that of the code that happened to start the pool's OS thread.
 
-``asyncio.to_thread`` and anyio copy the context themselves. A run that has ended is inherited by
-nothing, and neither is a plain ``gate.run(...)``: there, ``gate.carry`` says which work belongs to
-the run (``sayso.gate.scope``).
+A run that has ended is inherited by nothing, and neither is a plain ``gate.run(...)``: there,
+``gate.carry`` says which work belongs to the run (``sayso.gate.scope``).
+
+Code can leave its context: ``contextvars.Context().run(function)``. So tasks and jobs are also
+remembered by themselves, with what is known of the code that started them (``started_outside``).
 
 A job for another process cannot be followed. Inside a guarded run it is refused.
 """
 
 from __future__ import annotations
 
+import _thread
+import asyncio
 import functools
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from sayso.errors import Paused
+from sayso.sync import ThreadPool, on_loop, user_threads
 
 T = TypeVar("T")
 
@@ -40,8 +47,11 @@ _started_outside: ContextVar[bool | None] = ContextVar("sayso_started_outside", 
 _older: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 _is_guarded: Callable[[], bool | None] | None = None
 _note_pause: Callable[[Paused], bool]
-#: What the current job of this OS thread is.
+#: Whether the current job of this OS thread was started outside of guarded runs; False if that is
+#: unknown.
 _job = threading.local()
+#: The attribute of a task that says the same.
+_TASK = "_sayso_started_outside"
 
 
 def follow(variable: ContextVar[T], default: T) -> ContextVar[T]:
@@ -51,16 +61,16 @@ def follow(variable: ContextVar[T], default: T) -> ContextVar[T]:
 
 
 def started_outside() -> bool | None:
-    """Return whether the current OS thread or pool job was started outside of guarded runs.
+    """Return whether this task or job was started outside of guarded runs.
 
-    None if this context says nothing about it.
+    False if it was not, or if that is unknown. None if its start was not seen: then only the
+    context says where the code runs.
     """
-    return _started_outside.get()
-
-
-def is_guarded_job() -> bool:
-    """Return whether this OS thread was started for a guarded run, whatever the context says."""
-    return getattr(_job, "guarded", False)
+    if on_loop():
+        outside: bool | None = getattr(asyncio.current_task(), _TASK, None)
+    else:
+        outside = getattr(_job, "outside", None)
+    return _started_outside.get() if outside is None else outside
 
 
 def is_older() -> bool:
@@ -80,7 +90,6 @@ def install(
     process. ``note_pause`` pauses the call whose body started an OS thread when that body ends, and
     returns whether there is one.
     """
-    import asyncio
     import multiprocessing.pool
     import multiprocessing.process
     from concurrent import futures
@@ -102,6 +111,7 @@ def install(
         wrap_method(interpreters, "submit", to_process)
     wrap_method(futures.ThreadPoolExecutor, "submit", _submit)
     wrap_method(futures.Future, "add_done_callback", _submit)  # called in the pool's OS thread
+    setattr(user_threads(), "run", functools.partial(_submit, ThreadPool.run, user_threads()))  # noqa: B010
     wrap_method(asyncio.BaseEventLoop, "create_task", _create_task)
     wrap_method(futures.ProcessPoolExecutor, "submit", to_process)
     for name in ("apply_async", "_map_async", "imap", "imap_unordered"):
@@ -111,6 +121,14 @@ def install(
     for owner in (threading.Timer, threading.Thread):  # tracing may have wrapped it in both
         if "start" in vars(owner):
             wrap_method(owner, "start", _start)
+    start_low_level = functools.partial(_start_low_level, _thread.start_new_thread)
+    _thread.start_new_thread = functools.wraps(_thread.start_new_thread)(start_low_level)
+    with suppress(ImportError):
+        from anyio._backends._asyncio import AsyncIOBackend
+
+        submit: Any = AsyncIOBackend.run_sync_in_worker_thread
+        followed = classmethod(functools.partial(_submit, submit.__func__))
+        setattr(AsyncIOBackend, submit.__name__, followed)
 
 
 def wrap_method(owner: type, name: str, wrapper: Callable[..., Any]) -> None:
@@ -126,48 +144,63 @@ def wrap_method(owner: type, name: str, wrapper: Callable[..., Any]) -> None:
 
 def _create_task(create: Any, loop: Any, work: Any, /, **options: Any) -> Any:
     """Create a task. One with a context of its own has the run too, in a copy of that context."""
+    assert _is_guarded is not None
+    guarded = _is_guarded()
     context = options.get("context")
-    if context is not None and _is_guarded is not None and _is_guarded():
+    if guarded and context is not None:
         options["context"] = context.copy()
         for variable, _ in _variables:
             options["context"].run(variable.set, variable.get())
-    return create(loop, work, **options)
+    task = create(loop, work, **options)
+    if isinstance(task, asyncio.Task):  # a task factory may make anything
+        setattr(task, _TASK, guarded is False)
+    return task
 
 
-def _carried(function: Callable[..., T]) -> Callable[..., T]:
-    """Return a function that runs with the values that the variables have here and now."""
+def _carried(function: Callable[..., T], *, one_job: bool = True) -> Callable[..., T]:
+    """Return a function that runs with the values that the variables have here and now.
+
+    An OS thread that is not ``one_job`` may be a pool's, and do the jobs of others.
+    """
     assert _is_guarded is not None
     guarded = _is_guarded()
     if guarded:
         values = [(variable, variable.get()) for variable, _ in _variables]
     else:
         values = [*_variables, (_started_outside, guarded is False)]
+    outside: bool | None = guarded is False
+    if outside and not one_job:
+        outside = None
 
     def run(*args: Any, **kwargs: Any) -> T:
         tokens = [(variable, variable.set(value)) for variable, value in values]
-        before = is_guarded_job()
-        _job.guarded = guarded is True
+        outer_job = getattr(_job, "outside", None)
+        _job.outside = outside
         try:
             return function(*args, **kwargs)
         finally:
-            _job.guarded = before
+            _job.outside = outer_job
             for variable, token in reversed(tokens):
                 variable.reset(token)
 
     return run
 
 
-def _start(start: Any, thread: threading.Thread) -> None:
-    job = thread.run
+def _carried_thread(target: Callable[..., Any]) -> Callable[..., None]:
+    """Return the function of an OS thread, carried. A pause in it pauses the call around it."""
 
-    def run() -> None:
+    def run(*args: Any, **kwargs: Any) -> None:
         try:
-            job()
+            target(*args, **kwargs)
         except Paused as pause:
             if not _note_pause(pause):
                 raise
 
-    carried = _carried(run)
+    return _carried(run, one_job=False)
+
+
+def _start(start: Any, thread: threading.Thread) -> None:
+    carried = _carried_thread(thread.run)
 
     def run_once() -> None:
         vars(thread).pop("run", None)  # or the OS thread would keep itself alive
@@ -180,6 +213,12 @@ def _start(start: Any, thread: threading.Thread) -> None:
     except BaseException:
         vars(thread).pop("run", None)
         raise
+
+
+def _start_low_level(start: Any, function: Any, /, *args: Any) -> Any:
+    if callable(function):  # otherwise ``start`` refuses it
+        function = _carried_thread(function)
+    return start(function, *args)
 
 
 def _submit(submit: Any, pool: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:

@@ -232,7 +232,7 @@ def observed(tool: BaseTool, written: Mapping[str, Json], raised: list[Exception
     """
     copied = tool.model_copy()
     sync, asynchronous = copied._run, copied._arun
-    arguments = _Arguments(tool)
+    arguments = _arguments_of(tool)
 
     @functools.wraps(sync)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -392,7 +392,7 @@ def framework_tool(
     schema: Any = _TAKES_TEXT if _takes_text(tool) else tool.tool_call_schema
     if isinstance(schema, type) and issubclass(schema, BaseModel):
         schema = schema.model_json_schema()
-    arguments = _Arguments(tool)
+    arguments = _arguments_of(tool)
     return FrameworkTool(
         name=tool.name,
         description=tool.description,
@@ -448,6 +448,16 @@ class _Arguments:
             check_validated(self.shown({**positional, **kwargs}, written))
 
 
+_arguments: dict[str, tuple[BaseTool, _Arguments]] = {}
+
+
+def _arguments_of(tool: BaseTool) -> _Arguments:
+    known = _arguments.get(tool.name)
+    if known is None or known[0] is not tool:
+        known = _arguments[tool.name] = tool, _Arguments(tool)
+    return known[1]
+
+
 @functools.lru_cache(maxsize=1024)
 def _without(model: type[BaseModel], names: frozenset[str]) -> type[BaseModel]:
     """Return a model with the same validators that does not need these fields."""
@@ -475,27 +485,31 @@ def numbered_id(state: Any, call: Mapping[str, Any], graph: Any = None) -> str:
     the history. So the id of the reply, which LangGraph keeps unique, is part of it. Calls are
     counted only if the reply has no id, or its graph has no checkpoints to remember it.
     """
-    messages = state.get("messages", ()) if isinstance(state, Mapping) else ()
-    replies = [message for message in messages if isinstance(message, AIMessage)]
-    with_it = [reply for reply in replies if any(c["id"] == call["id"] for c in reply.tool_calls)]
-    made = [[c for c in reply.tool_calls if c["id"] == call["id"]] for reply in with_it]
-    *before, last = made or [[]]
+    reply = _reply_with(state, call["id"])
+    made = [] if reply is None else [c for c in reply.tool_calls if c["id"] == call["id"]]
     wanted = call["name"], call["args"]
-    index = next((n for n, c in enumerate(last) if (c["name"], c["args"]) == wanted), 0)
+    index = next((n for n, c in enumerate(made) if (c["name"], c["args"]) == wanted), 0)
     starts_over = getattr(graph, "checkpointer", None) is False
-    if with_it and with_it[-1].id and not starts_over:
-        reply = codec.sha256(with_it[-1].id.encode())[:8]
-        return f"{call['id']}@{reply}" + (f"#{index + 1}" if index else "")
-    number = sum(map(len, before)) + index + 1
+    if reply is not None and reply.id and not starts_over:
+        digest = codec.sha256(reply.id.encode())[:8]
+        return f"{call['id']}@{digest}" + (f"#{index + 1}" if index else "")
+    replies = [message for message in _messages(state) if isinstance(message, AIMessage)]
+    ids = [c["id"] for message in replies for c in message.tool_calls]
+    number = ids.count(call["id"]) - len(made) + index + 1
     return f"{call['id']}" if number == 1 else f"{call['id']}#{number}"
 
 
 def _reply_with(state: Any, call_id: str) -> AIMessage | None:
-    messages = state.get("messages", ()) if isinstance(state, Mapping) else ()
-    for message in reversed(messages):
-        if isinstance(message, AIMessage) and any(c["id"] == call_id for c in message.tool_calls):
-            return message
+    for message in reversed(_messages(state)):
+        if isinstance(message, AIMessage):
+            for call in message.tool_calls:
+                if call["id"] == call_id:
+                    return message
     return None
+
+
+def _messages(state: Any) -> Sequence[Any]:
+    return state.get("messages", ()) if isinstance(state, Mapping) else ()
 
 
 def _node_after(config: Mapping[str, Any]) -> str | None:
