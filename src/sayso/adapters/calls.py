@@ -146,6 +146,14 @@ class StopSignal(BaseException):
         self.cause = cause
 
 
+class PauseSignal(Paused):
+    """Carries an exception out of a call, which then pauses instead of failing."""
+
+    def __init__(self, run: str, cause: Exception) -> None:
+        super().__init__(run)
+        self.cause = cause
+
+
 @contextmanager
 def raise_stop_causes() -> Iterator[None]:
     try:

@@ -106,11 +106,15 @@ def current_place() -> Place | None:
     Raises ``InvalidCall`` if the run or the call has ended, or if nobody can know.
     """
     place = _place.get()
-    if place is None:
-        if not _is_outside():
-            _refuse_unknown()
-        return None
-    place.check_open()
+    if place is not None:
+        place.check_open()
+    elif _at_work and not _is_outside():
+        raise InvalidCall(
+            "a guarded run is open, and it is unknown whether this tool is called by it: the call "
+            "is made in an empty or earlier context, or in an OS thread that Python did not start. "
+            "Copy the context where the work begins (contextvars.copy_context()), or start the OS "
+            "thread with threading.Thread"
+        )
     return place
 
 
@@ -130,17 +134,6 @@ def note_pause(pause: Paused) -> bool:
         return False
     place.work.paused = pause
     return True
-
-
-def _refuse_unknown() -> None:
-    if not _at_work:
-        return
-    raise InvalidCall(
-        "a guarded run is open, and it is unknown whether this tool is called by it: the call is "
-        "made in an empty or earlier context, or in an OS thread that Python did not start. Copy "
-        "the context where the work begins (contextvars.copy_context()), or start the OS thread "
-        "with threading.Thread"
-    )
 
 
 @contextmanager

@@ -51,7 +51,7 @@ from sayso.adapters.agent_framework.messages import (
     stream_update,
 )
 from sayso.adapters.agents import listener
-from sayso.adapters.calls import as_shown, ask_again, cancel_skipped
+from sayso.adapters.calls import PauseSignal, as_shown, ask_again, cancel_skipped
 from sayso.errors import CallFailed, InvalidCall, Paused, SaysoError
 from sayso.gate import Gate
 from sayso.gate.framework import (
@@ -220,8 +220,8 @@ class _Call:
         )
         try:
             outcome = await self.thread.outcome(call)
-        except GateFailure as failure:
-            raise failure.error from None
+        except PauseSignal as failure:
+            raise failure.cause from None
         except Paused:
             if self.thread.driven and "approval_response" in self.context.metadata:
                 raise SaysoError(
@@ -342,14 +342,6 @@ def framework_result(outcome: Outcome) -> Any:
 # -- agents inside a call
 
 
-class GateFailure(Paused):
-    """Carries an error at the gate through the call around it, which is not over."""
-
-    def __init__(self, run: str, error: SaysoError) -> None:
-        super().__init__(run)
-        self.error = error
-
-
 @dataclass
 class SubAgentRun:
     """The run of an agent, or of a client with functions, inside one call of another agent.
@@ -389,7 +381,7 @@ class SubAgentRun:
 
     def _raise_pause(self) -> None:
         if self._error is not None:
-            raise GateFailure(self.calls.run, self._error) from None
+            raise PauseSignal(self.calls.run, self._error) from None
         if self.waits:
             raise Paused(self.calls.run) from None
 

@@ -209,7 +209,7 @@ class ChangeSignal:
 
     def notify(self, stale: bool = True, calls: bool = False, answered: str = "") -> None:
         """Report a change, from any OS thread. Without arguments set, there is new text."""
-        if _running_loop() is self._loop:
+        if asyncio._get_running_loop() is self._loop:  # None outside of a loop
             self._add_change(stale, calls, answered)
             return
         try:
@@ -275,10 +275,3 @@ class ChangeSignal:
             self._later.cancel()
         if self._subscription is not None:
             self._subscription.cancel()
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

@@ -156,7 +156,8 @@ def _is_part_of_call(kind: type, tool: Any, context: Any) -> bool:
 
 async def _gated(tool: Any, run: Run, args: dict[str, Any], context: ToolContext) -> Any:
     with tool_call(_name_of(tool, context)) as place:
-        if place is None or steers(tool) or _is_ungated(tool, place):
+        long_running = getattr(tool, "is_long_running", False)
+        if place is None or steers(tool) or (long_running and tool.name in place.ungated):
             return await run(args)
     turn = current_turn.get()
     key = None if turn is None or place.call is not None else turn.key_of(context)
@@ -167,10 +168,6 @@ async def _gated(tool: Any, run: Run, args: dict[str, Any], context: ToolContext
     if part is not None:
         place = replace(place, gate=part.gate, policy=part.policy)
     return _result(await FrameworkThread.inner(place, made))
-
-
-def _is_ungated(tool: Any, place: Place) -> bool:
-    return getattr(tool, "is_long_running", False) and tool.name in place.ungated
 
 
 def _name_of(tool: Any, context: ToolContext) -> tuple[int, int]:
@@ -207,7 +204,8 @@ def _framework_call(
             asked = await calls.find(key)
         with tool_call(_name_of(tool, context)):
             value = None if asked is not None else await run_tool(args)
-            request = _requested_confirmation(context)
+            requests = context.actions.requested_tool_confirmations
+            request = requests.pop(context.function_call_id or "", None)
             if asked is None and request is None:
                 return value
 
@@ -229,12 +227,6 @@ def _framework_call(
         load=functools.partial(_load_result, context),
         passed=_name_of(tool, context),
     )
-
-
-def _requested_confirmation(context: ToolContext) -> ToolConfirmation | None:
-    """Take the confirmation that a tool asks for from its context, if it does."""
-    requests = context.actions.requested_tool_confirmations
-    return requests.pop(context.function_call_id or "", None)
 
 
 async def _confirm(

@@ -31,10 +31,9 @@ from langgraph.prebuilt.tool_node import ToolCallRequest, ToolNode
 from langgraph.pregel import Pregel
 from langgraph.pregel.remote import RemoteGraph
 
-from sayso.adapters.calls import StopSignal, raise_stop_causes
+from sayso.adapters.calls import PauseSignal, StopSignal, raise_stop_causes
 from sayso.adapters.langchain.requests import check_request
 from sayso.adapters.langchain.tools import (
-    InterruptSignal,
     ParentCommandResult,
     ToolGate,
     bubbling,
@@ -120,7 +119,7 @@ async def _aexecute(original: Any, node: Any, request: ToolCallRequest, *rest: A
     except GraphBubbleUp as pause:
         # The call around the graph pauses, too, even if its code catches the interrupt.
         if place.call is not None and isinstance(pause, GraphInterrupt):
-            place.work.paused = InterruptSignal(place.thread, pause)
+            place.work.paused = PauseSignal(place.thread, pause)
         # No other middleware stops it, even if it catches every exception.
         raise StopSignal(pause) from None
     except Exception as error:

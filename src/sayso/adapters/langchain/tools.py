@@ -29,7 +29,7 @@ from langgraph.types import Command
 from pydantic import BaseModel, create_model
 
 from sayso import codec
-from sayso.adapters.calls import as_shown, validated_values
+from sayso.adapters.calls import PauseSignal, as_shown, validated_values
 from sayso.adapters.langchain.interrupts import (
     InterruptAnswers,
     interrupt_value,
@@ -84,14 +84,6 @@ def is_part_of_running_call(config: Mapping[str, Any], thread: str) -> bool:
     """
     known = _step.get()
     return bool(known) and thread_id(config, "") == thread and _step_of(config) == known
-
-
-class InterruptSignal(Paused):
-    """Carries LangGraph's own interrupt out of a call, which then pauses instead of failing."""
-
-    def __init__(self, run: str, cause: GraphBubbleUp) -> None:
-        super().__init__(run)
-        self.cause = cause
 
 
 @dataclass
@@ -160,7 +152,7 @@ class ToolGate:
                 if isinstance(outcome.value, ParentCommandResult):
                     raise outcome.value.cause
                 return self._result(request, outcome)
-            except InterruptSignal as bubble:
+            except PauseSignal as bubble:
                 raise bubble.cause from None
             except Conflict:
                 await check_no_other_agent(thread, config, ())
@@ -220,7 +212,7 @@ async def bubbling(run: str, work: Awaitable[Any]) -> Any:
     except ParentCommand as cause:
         return ParentCommandResult(cause)
     except GraphBubbleUp as cause:
-        raise InterruptSignal(run, cause) from cause
+        raise PauseSignal(run, cause) from cause
 
 
 def observed(tool: BaseTool, written: Mapping[str, Json], raised: list[Exception]) -> BaseTool:

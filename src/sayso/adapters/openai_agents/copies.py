@@ -98,7 +98,8 @@ class GuardedAgents:
         listed = copied.get_all_tools
 
         async def get_all_tools(run_context: RunContextWrapper[Any]) -> list[Tool]:
-            self._check_handoffs(copied)
+            for handoff in copied.handoffs:
+                check_guarded(handoff if isinstance(handoff, Agent) else _target(handoff))
             await record_refusals(run_context)
             return [self._tool(tool, copied) for tool in await listed(run_context)]
 
@@ -112,10 +113,6 @@ class GuardedAgents:
         if tool._agent_instance is not None:
             guarded._agent_instance = self._copy(tool._agent_instance)
         return guarded
-
-    def _check_handoffs(self, agent: Agent[Any]) -> None:
-        for handoff in agent.handoffs:
-            check_guarded(handoff if isinstance(handoff, Agent) else _target(handoff))
 
     def _handoff(self, handoff: Any) -> Any:
         if isinstance(handoff, Agent):
