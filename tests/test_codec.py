@@ -141,7 +141,7 @@ def test_long_key_is_shortened_in_the_path() -> None:
 # --- limits ---
 
 
-def test_depth_has_a_limit_and_never_a_recursion_error() -> None:
+def test_depth_limit_prevents_recursion_errors() -> None:
     assert codec.parse(codec.canonical(nested(codec.MAX_DEPTH))) == nested(codec.MAX_DEPTH)
     for depth in (codec.MAX_DEPTH + 1, 100_000):
         with pytest.raises(InvalidCall, match="more than 200 levels"):

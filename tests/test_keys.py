@@ -187,7 +187,7 @@ def test_first_key_signs_and_old_keys_verify(separator: str) -> None:
         before.check_link(DATA, after.link(DATA))
 
 
-def test_moving_from_hmac_to_ed25519_keeps_the_old_record() -> None:
+def test_ed25519_ring_verifies_hmac_record() -> None:
     moved = Keyring((*PRIVATE.keys, *HMAC.keys))
     assert moved.verify(DATA, HMAC.sign(DATA))
     assert moved.check_link(DATA, HMAC.link(DATA))
@@ -275,7 +275,7 @@ def test_module_prints_keys() -> None:
     assert re.fullmatch(r"row:[0-9a-f]{8}\.[\w-]{43}", run("-m", "sayso.keys", "row").strip())
 
 
-def test_row_key_of_a_key_made_before_can_be_printed() -> None:
+def test_row_key_of_existing_key_is_printed() -> None:
     environ = {**os.environ, "SAYSO_KEY": PRIVATE_TEXT}
     command = [sys.executable, "-m", "sayso.keys", "row"]
     printed = subprocess.run(command, check=True, capture_output=True, text=True, env=environ)
@@ -317,7 +317,7 @@ def test_worker_gets_a_separate_row_key() -> None:
     assert mac(Keyring.for_store(None, environ)) == mac(worker)
 
 
-def test_row_key_never_verifies_a_decision_nor_a_link() -> None:
+def test_row_key_verifies_only_rows() -> None:
     row = row_key(PRIVATE_TEXT)
     with pytest.raises(KeyMissing, match=r"is a row key.*SAYSO_ROW_KEY"):
         Keyring.parse(row)

@@ -115,7 +115,7 @@ def test_escape_written_by_agent_is_escaped() -> None:
     assert result.notes == ("contains the brackets ⟨ ⟩ itself; they are shown as code points",)
 
 
-def test_inline_keeps_to_one_line_and_owns_its_arrows() -> None:
+def test_inline_text_is_one_line() -> None:
     assert inline("a\n\tb") == "a⏎⇥b"
     assert inline("⏎⇥") == "⟨U+23CE⟩⟨U+21E5⟩"
     assert visible("⏎⇥").text == "⏎⇥"

@@ -111,7 +111,7 @@ class TestConfirmation:
 
 
 class TestSession:
-    async def test_state_of_tool_is_kept_across_resume_and_turns(self, world: World) -> None:
+    async def test_tool_state_survives_resume_and_turns(self, world: World) -> None:
         def note(text: str, tool_context: ToolContext) -> str:
             tool_context.state["notes"] = [*tool_context.state.get("notes", []), text]
             return "noted"
@@ -312,7 +312,7 @@ class TestValidators:
         assert payments == []
         assert "change on each validation" in script.heard[0][1]
 
-    async def test_validation_runs_once_for_form_and_once_for_run(self, world: World) -> None:
+    async def test_validation_runs_for_form_and_run(self, world: World) -> None:
         counted.clear()
         _, agent = self.agent([], Unstable, euros=5)
         assert (await guard(agent, world.gate, FREE).run("go", thread="t")).status == "done"

@@ -161,7 +161,7 @@ async def test_siblings_run_as_they_are_decided(
     assert told(agent) == ["paid 1 to bo", '{"found":"x"}', "paid 2 to cy"]
 
 
-async def test_calls_that_ran_before_the_pause_do_not_run_again(world: World) -> None:
+async def test_completed_siblings_do_not_run_again(world: World) -> None:
     agent = world.agent(MIXED, say("Done."))
     result = await agent.run("go", thread="t")
     for request in result.interruptions:

@@ -211,7 +211,7 @@ async def test_spans_of_runs_models_and_tools(
     assert "ana" not in str([dict(span.attributes or {}) for span in found.values()])
 
 
-async def test_spans_inside_a_tool_are_children_of_its_span(
+async def test_spans_inside_tool_are_its_children(
     world: World, tracing: Tracing, spans: InMemorySpanExporter
 ) -> None:
     seen = []

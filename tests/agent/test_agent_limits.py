@@ -22,7 +22,7 @@ def conversation(store: Store, thread: str = "t") -> list[dict[str, Any]]:
     return [json.loads(body) for _, body in store.messages(thread)]
 
 
-async def test_max_turns_ends_the_run_with_a_clear_error(world: World) -> None:
+async def test_max_turns_fails_the_run(world: World) -> None:
     agent = world.agent(LOOK, LOOK, LOOK, max_turns=2)
     result = await agent.run("go", thread="t")
     assert (result.status, result.output) == ("failed", None)

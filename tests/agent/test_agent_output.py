@@ -106,8 +106,6 @@ async def test_output_type_str_returns_text(world: World) -> None:
         (type, "no JSON schema"),
     ],
 )
-def test_output_types_without_a_schema_are_refused_at_once(
-    world: World, wanted: Any, said: str
-) -> None:
+def test_output_type_without_schema_is_refused(world: World, wanted: Any, said: str) -> None:
     with pytest.raises((TypeError, InvalidCall), match=said):
         world.agent(output_type=wanted)

@@ -25,7 +25,7 @@ def question(**changes: Any) -> Any:
     return call("ask_user_question", {**args, **changes})
 
 
-def test_schema_of_the_question_tool_is_strict_and_closed() -> None:
+def test_question_tool_schema_is_strict() -> None:
     spec = sayso.ask_user.spec
     assert (spec.name, spec.strict) == ("ask_user_question", True)
     properties = spec.parameters["properties"]

@@ -218,7 +218,7 @@ async def test_state_holds_no_conversation_and_no_secrets(lasting: World) -> Non
     assert len(text) < 1500
 
 
-async def test_changing_a_shown_request_does_not_change_the_pending_one(lasting: World) -> None:
+async def test_changed_copy_does_not_change_request(lasting: World) -> None:
     state = await paused(lasting)
     state.interruptions[0].args["amount"] = 1_000_000  # type: ignore[index]
     state.approve(state.interruptions[0])
@@ -240,9 +240,7 @@ async def test_two_states_of_one_run_share_nothing(lasting: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["in turn", "at once"])
-async def test_one_stored_text_resumed_twice_starts_each_call_once(
-    lasting: World, how: str
-) -> None:
+async def test_stored_state_resumed_twice_runs_once(lasting: World, how: str) -> None:
     state = await paused(lasting, TWO)
     for request in state.interruptions:
         state.approve(request, by="bea")

@@ -85,7 +85,7 @@ async def test_cancelling_expiry_reaches_inner_agents(
 
 
 @pytest.mark.parametrize("how", ["expired", "enough"])
-async def test_outer_run_is_due_when_its_inner_run_was_cancelled(
+async def test_cancelled_inner_run_wakes_outer_run(
     slow_world: World, clock: FakeClock, how: str
 ) -> None:
     world = slow_world
@@ -173,7 +173,7 @@ async def test_denial_is_repeated_for_later_calls(world: World) -> None:
     assert all("No money here." in error_in(content) for content in told(agent))
 
 
-async def test_call_cancelled_during_the_last_check_does_not_run(world: World) -> None:
+async def test_call_cancelled_during_check_does_not_run(world: World) -> None:
     """The policy judges the edited call again; meanwhile it is cancelled."""
     judged: list[object] = []
 

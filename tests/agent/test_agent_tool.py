@@ -251,7 +251,7 @@ def test_wrapper_counts_as_body() -> None:
 
 
 @pytest.mark.parametrize("verdict", ["allow", "ask"])
-async def test_no_policy_makes_a_tool_without_a_body_run(world: World, verdict: Any) -> None:
+async def test_policy_cannot_run_tool_without_body(world: World, verdict: Any) -> None:
     @sayso.tool
     async def confirm(text: str) -> bool: ...
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "openai_behaviours.md"
+PAGE = HERE / "openai_behaviours.md"
 ROW = re.compile(r"^\| (\d+) \| (.+?) \| (.+?) \|$", re.M)
 MOST_WITHOUT = 8
 

@@ -342,7 +342,7 @@ async def test_new_input_continues_after_model_failure(world: World) -> None:
     assert world.effects("look") == ["x"]
 
 
-async def test_nothing_is_stored_when_the_first_model_call_fails(world: World) -> None:
+async def test_failed_first_model_call_stores_nothing(world: World) -> None:
     agent = world.agent(ModelError("gone"), say("Hello."))
     with pytest.raises(ModelError):
         await agent.run("hi", thread="t")

@@ -46,7 +46,7 @@ def _runs(world: World) -> list[Any]:
     return [run for run in runs if run is not None]
 
 
-async def test_sub_agent_uses_the_store_of_the_outer_agent(world: World) -> None:
+async def test_sub_agent_uses_outer_store(world: World) -> None:
     other = World(MemoryStore())
     by_turn = ScriptedModel([PAY, say("Paid.")], by_turn=True)
     inner = Agent("payer", model=by_turn, tools=[world.pay])

@@ -152,7 +152,7 @@ def forged(tmp_path: Path) -> Iterator[World]:
         *("finished", "started", "released", "joined", "deferred"),
     ],
 )
-def test_events_after_the_end_of_a_run_are_reported(forged: World, type: str) -> None:
+def test_events_after_run_end_are_reported(forged: World, type: str) -> None:
     first, *_, last = forged.events("order")
     assert last.type == "finished"
     event = first._replace(type=type, call="req_other" if type in ("asked", "allowed") else "")

@@ -104,7 +104,7 @@ def test_start_with_other_digest_is_named(tmp_path: Path) -> None:
         assert "something else was started" in report.problems[0].what
 
 
-def test_events_after_the_end_of_a_call_are_reported(server: World) -> None:
+def test_events_after_call_end_are_reported(server: World) -> None:
     started = server.events("order-1")[2]
     server.rewrite("order-1", plain, extra=(started,))
     assert ("order-1", 6) in places(server.verify())

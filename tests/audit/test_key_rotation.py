@@ -214,7 +214,7 @@ def clerk(store: Store) -> sayso.Agent:
     )
 
 
-def test_exported_state_of_an_unknown_key_waits_for_it(machine: Opener) -> None:
+def test_exported_state_waits_for_its_key(machine: Opener) -> None:
     old, new = machine(K1), machine(f"{K2},{K1}")
     text = clerk(new).run_sync("go", thread="t").state.to_json()
     refused(lambda: clerk(old).resume_sync(sayso.RunState.from_json(text)))

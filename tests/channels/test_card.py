@@ -53,7 +53,7 @@ def test_no_row_is_wider_than_asked(line: str, width: int) -> None:
 
 
 @given(st.text(), st.integers(20, 80))
-def test_every_row_of_agent_text_is_behind_a_gutter(words: str, width: int) -> None:
+def test_agent_text_rows_have_a_gutter(words: str, width: int) -> None:
     for row in rows(block(words), width):
         assert (row.gutter + row.text).startswith(("  │ ", "  ┆ "))
 

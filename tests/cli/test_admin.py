@@ -139,7 +139,7 @@ def test_doctor_reports_store_and_problems(world: World) -> None:
     assert "others can write to it" in world.cli("doctor", code=1)
 
 
-def test_lost_key_is_not_replaced_by_a_new_one(world: World) -> None:
+def test_lost_key_is_not_replaced(world: World) -> None:
     world.mail()
     (world.folder / "sayso.db.key").rename(world.folder / "kept")
     for command in ("inbox", "doctor"):
@@ -161,7 +161,7 @@ def test_doctor_knows_a_store_from_the_future(world: World) -> None:
     assert "newer version" in world.cli("inbox", code=1)
 
 
-def test_every_exit_code_has_a_meaning_and_a_test() -> None:
+def test_every_exit_code_is_tested() -> None:
     assert set(MEANINGS) == set(Exit)
     source = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
     for code in Exit:

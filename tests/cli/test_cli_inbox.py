@@ -228,7 +228,7 @@ def test_numbers_of_a_list(words: str, numbers: list[int]) -> None:
     assert chosen(words, 5) == numbers
 
 
-def test_gate_with_no_channel_points_to_the_command_line(world: World) -> None:
+def test_gate_without_channel_names_the_cli(world: World) -> None:
     gate = Gate(world.url, wait=0)
     with pytest.raises(Paused, match="sayso inbox"), gate.run("r"):
         gate.confirm_sync("Publish?")

@@ -125,7 +125,7 @@ def test_recipe_route_decides_a_call(demo: Demo) -> None:
     assert demo.ran() == [("getWeatherInformation", {"city": "Oslo"})]
 
 
-def test_with_sign_in_the_link_opens_the_page_once(tmp_path: Path) -> None:
+def test_sign_in_link_works_once(tmp_path: Path) -> None:
     demo = Demo(tmp_path)
     assert time.monotonic() - demo.began < 30
     (secret,) = re.findall(r"/login#(\S+)", demo.printed)

@@ -256,7 +256,7 @@ def test_transaction_blocking_feed_is_reported(pg: World, monkeypatch: pytest.Mo
     assert "stream" not in checks(pg)
 
 
-def test_connections_of_a_process_are_those_of_its_store() -> None:
+def test_connections_per_process_match_the_pool() -> None:
     pool = inspect.signature(PostgresStore).parameters["size"].default
     listening = 1
     assert pool + listening == doctor_stores._PER_PROCESS

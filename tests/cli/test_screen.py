@@ -150,7 +150,7 @@ def test_half_a_terminal_is_no_terminal(world: World) -> None:
 
 
 @pytest.mark.parametrize("variable", [{"CI": "true"}, {"TERM": "dumb"}])
-def test_no_prompt_in_ci_or_on_a_dumb_terminal(world: World, variable: dict[str, str]) -> None:
+def test_ci_and_dumb_terminals_get_no_prompt(world: World, variable: dict[str, str]) -> None:
     request = world.mail()
     for args in (
         ("approve", request),

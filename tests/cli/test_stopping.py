@@ -82,7 +82,7 @@ def test_stopping_does_not_wait_for_the_database(server: PostgresServer, tmp_pat
             process.communicate()
 
 
-def test_stopping_does_not_wait_for_a_process_stopped_in_a_commit(tmp_path: Path) -> None:
+def test_stopping_ignores_process_stopped_in_commit(tmp_path: Path) -> None:
     """Each process has closed a request, has events to seal, and has another request to close."""
     path, key = tmp_path / "sayso.db", new_key()
     env = {**os.environ, "SAYSO_KEY": key, "SAYSO_STORE": f"sqlite:///{path}"}

@@ -359,7 +359,7 @@ def test_every_suggestion_leads_somewhere() -> None:
         assert any(all(part in words.lower() for part in parts) for parts, _ in TABLE if parts)
 
 
-async def test_without_the_web_app_there_is_no_coding_agent(stage: Stage) -> None:
+async def test_coding_agent_needs_the_web_app(stage: Stage) -> None:
     result = await stage.say("Start a coding agent")
     assert "run `sayso demo`" in result.output
     assert stage.ran == []

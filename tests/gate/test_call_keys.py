@@ -145,7 +145,7 @@ def test_named_step_in_bodies_runs_once_per_run(case: Case) -> None:
     assert case.ran == ["log in"]
 
 
-def test_slash_in_a_key_does_not_match_inner_keys(case: Case) -> None:
+def test_slash_in_key_matches_no_inner_key(case: Case) -> None:
     @case.gate.guard(needs_approval=False, key=lambda args: args["key"])
     def pay(key: str) -> Any:
         return case.gate.ask_sync("Sure?")

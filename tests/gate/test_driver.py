@@ -120,9 +120,7 @@ def test_stricter_terms_in_the_code_void_an_approval(case: Case, terms: dict[str
 
 
 @pytest.mark.parametrize("terms", [{"quorum": 2}, {"reviewers": ["zoe"]}])
-def test_stricter_terms_in_the_code_reach_a_pending_request(
-    case: Case, terms: dict[str, Any]
-) -> None:
+def test_stricter_terms_reach_pending_request(case: Case, terms: dict[str, Any]) -> None:
     first = case.paused(lambda: case.paying()("bo"))
     again = case.paused(lambda: case.paying(**terms)("bo"))
     assert (again.id, again.revision) == (first.id, 2)

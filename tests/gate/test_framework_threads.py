@@ -82,7 +82,7 @@ def world() -> World:
 # -- calls
 
 
-async def test_stored_result_is_given_again_and_another_call_under_its_id_is_not_run(
+async def test_reused_call_id_runs_no_other_call(
     world: World,
 ) -> None:
     await world.done()
@@ -93,7 +93,7 @@ async def test_stored_result_is_given_again_and_another_call_under_its_id_is_not
     assert world.ran == [("mail", {"to": "ana", "text": "Hello"})]
 
 
-async def test_tool_that_has_a_new_default_since_then_is_the_same_call(world: World) -> None:
+async def test_new_default_keeps_the_call(world: World) -> None:
     await world.done()
     newer = {**SCHEMA, "properties": {**SCHEMA["properties"], "cc": {"default": ""}}}  # type: ignore[dict-item]
     tool = FrameworkTool(name="mail", parameters=newer)
@@ -115,14 +115,14 @@ async def test_approval_is_of_one_tool(world: World) -> None:
 
 
 @pytest.mark.parametrize("args", [{}, {"to": 1}, {"to": "ana", "text": None}])
-async def test_what_cannot_be_read_is_told_and_nobody_is_asked(world: World, args: Any) -> None:
+async def test_unreadable_call_is_reported_not_asked(world: World, args: Any) -> None:
     outcome = await world.thread.outcome(world.call(**args))
     assert (outcome.ok, outcome.call) == (False, None)
     assert "cannot be read" in outcome.text
     assert world.ran == []
 
 
-async def test_calls_of_a_turn_are_asked_in_one_commit(world: World) -> None:
+async def test_calls_of_turn_share_one_commit(world: World) -> None:
     note = FrameworkTool(name="note", parameters=SCHEMA)
     calls = [world.call("c1", to="ana"), world.call("c2", note, to="x"), world.call("c3", to="bob")]
     commits: list[str] = []
@@ -180,7 +180,7 @@ async def test_decision_on_another_thread_is_refused(world: World) -> None:
     assert (await world.inbox.get(there.id)).status == "pending"
 
 
-async def test_decisions_staged_on_a_state_are_written_by_resume(world: World) -> None:
+async def test_resume_writes_staged_decisions(world: World) -> None:
     poster = Poster(world)
     result = await poster.run("go", thread="t")
     first, second = result.interruptions
@@ -213,7 +213,7 @@ async def test_answers_by_position_count_all_or_none(world: World) -> None:
     assert (await poster.resume("poster:t")).output == result.output  # by the run's own id
 
 
-async def test_resume_without_news_does_not_move_the_framework(world: World) -> None:
+async def test_resume_without_decision_runs_nothing(world: World) -> None:
     poster = Poster(world)
     await poster.run("go", thread="t")
     assert (await poster.resume("t")).status == "paused"
@@ -221,7 +221,7 @@ async def test_resume_without_news_does_not_move_the_framework(world: World) -> 
 
 
 @pytest.mark.parametrize("verb", ["run", "resume"])
-async def test_framework_that_waits_for_its_own_thread_is_told(world: World, verb: str) -> None:
+async def test_thread_waiting_for_itself_is_refused(world: World, verb: str) -> None:
     class Impatient(Poster):
         async def go_on(self, thread: str) -> Any:
             again = self.resume(thread) if verb == "resume" else self.run("more", thread=thread)
@@ -231,7 +231,7 @@ async def test_framework_that_waits_for_its_own_thread_is_told(world: World, ver
         await asyncio.wait_for(Impatient(world).run("go", thread="t"), 20)
 
 
-async def test_call_made_again_inside_what_it_called_is_told_so(world: World) -> None:
+async def test_call_repeated_inside_itself_is_refused(world: World) -> None:
     texts: list[str] = []
 
     def around(id: str, inner: FrameworkCall) -> FrameworkCall:
@@ -257,7 +257,7 @@ async def test_expired_request_moves_it(world: World) -> None:
     assert world.ran == []
 
 
-async def test_thread_that_was_called_off_says_so_until_it_is_used_again(world: World) -> None:
+async def test_cancelled_thread_stays_cancelled_until_reused(world: World) -> None:
     poster = Poster(world)
     await poster.run("go", thread="t")
     await poster.cancel("t", reason="not today")
@@ -268,13 +268,13 @@ async def test_thread_that_was_called_off_says_so_until_it_is_used_again(world: 
     assert (await poster.resume("t")).run == "poster:t#2"
 
 
-async def test_thread_whose_name_is_too_long_leaves_nothing_behind(world: World) -> None:
+async def test_overlong_thread_name_stores_nothing(world: World) -> None:
     with pytest.raises(InvalidCall, match="thread has 200 characters"):
         await Poster(world).run("go", thread="t" * 200)
     assert world.store.run("poster:" + "t" * 200) is None
 
 
-async def test_what_a_framework_leaves_behind_is_closed_with_the_run(world: World) -> None:
+async def test_end_of_run_closes_open_requests(world: World) -> None:
     poster = Poster(world)
     await poster.run("go", thread="t")
     await world.decide(Request.approve)
@@ -294,7 +294,7 @@ async def test_thread_belongs_to_one_agent_at_a_time(world: World) -> None:
         await Poster(world, "other").resume("t")
 
 
-async def test_new_words_wait_for_a_drive_and_supersede_a_pause(world: World) -> None:
+async def test_new_input_waits_and_supersedes_pause(world: World) -> None:
     first, second = Poster(world), Poster(world)
     moving, on = asyncio.Event(), asyncio.Event()
     whole = first.go_on
@@ -318,7 +318,7 @@ async def test_new_words_wait_for_a_drive_and_supersede_a_pause(world: World) ->
     assert all("something new" in text for text in result.output)
 
 
-async def test_who_looked_just_before_another_took_the_thread_waits_for_it(
+async def test_late_driver_waits_for_thread_owner(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two people write on a new thread in the same moment: one drive at a time all the same."""

@@ -37,7 +37,7 @@ def answer_soon(case: Case, decide: Any = Request.approve) -> None:
 # -- how long
 
 
-def test_not_waiting_raises_at_once_and_leaves_the_request(case: Case) -> None:
+def test_call_without_wait_raises_at_once(case: Case) -> None:
     began = time.monotonic()
     request = case.paused(lambda: case.paying(wait=0)("bo"))
     assert time.monotonic() - began < 2
@@ -103,7 +103,7 @@ async def test_thousand_waiters_cost_no_thread_each(case: Case) -> None:
 # -- colours
 
 
-async def test_sync_call_on_a_loop_is_refused_with_advice(case: Case) -> None:
+async def test_sync_call_on_loop_is_refused(case: Case) -> None:
     pay = case.paying()
     with pytest.raises(SaysoError, match=r"await asyncio\.to_thread\(pay, \.\.\.\)"):
         pay("bo")
@@ -201,7 +201,7 @@ def test_invalid_run_name_is_refused(case: Case, name: Any) -> None:
 # -- which call is which
 
 
-def test_same_call_of_the_same_run_is_the_same_request(case: Case) -> None:
+def test_equal_call_in_run_is_one_request(case: Case) -> None:
     pay = case.paying()
     first = case.paused(lambda: pay("bo"))
     assert case.paused(lambda: pay("bo")).id == first.id

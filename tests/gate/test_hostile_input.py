@@ -101,7 +101,7 @@ def test_arguments_are_shown_as_json_stores_them(case: Case, echo: Any) -> None:
         assert case.ran[-1] == stored
 
 
-def test_arguments_of_the_wrong_type_are_refused_by_name(case: Case) -> None:
+def test_mistyped_argument_is_refused_by_name(case: Case) -> None:
     pay = case.paying()
     for args, path in [
         (("bo", "three"), "amount"),

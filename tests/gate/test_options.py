@@ -143,7 +143,7 @@ def test_key_may_be_the_number_of_something() -> None:
 @pytest.mark.parametrize("said", [0, [], "", None, 1], ids=repr)
 @pytest.mark.parametrize("later", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("by", ["function", "rule"])
-def test_predicate_without_a_boolean_asks_and_runs_no_call(said: Any, later: bool, by: str) -> None:
+def test_predicate_without_boolean_asks(said: Any, later: bool, by: str) -> None:
     async def async_predicate(args: dict[str, Any]) -> Any:
         return said
 

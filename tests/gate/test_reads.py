@@ -224,7 +224,7 @@ def test_interrupted_approved_read_runs_again(case: Case) -> None:
     assert case.enter(lambda: search("tea")) == "tea"
 
 
-def test_approved_read_outside_a_run_fails_with_its_error(case: Case) -> None:
+def test_failed_read_outside_run_raises(case: Case) -> None:
     async def channel(request: sayso.Request) -> None:
         await case.inbox.decide(request.id, request.approve(), by="ana")
 

@@ -294,7 +294,7 @@ def test_call_outside_a_run_is_in_doubt(case: Case) -> None:
     assert case.ran == ["17", "17"]
 
 
-def test_cancelled_call_is_in_doubt_and_may_still_run(case: Case) -> None:
+def test_cancelled_running_call_is_in_doubt(case: Case) -> None:
     begun = asyncio.Event()
 
     @case.gate.guard(needs_approval=False, effect="once")

@@ -52,7 +52,7 @@ def decide(store: Store, request: Request, by: Any = None, **more: Any) -> Reque
 
 
 @pytest.mark.parametrize("assurance", ["os-user", "token", "session"])
-def test_reviewer_made_in_code_does_not_fill_a_quorum(store: Store, assurance: str) -> None:
+def test_reviewer_from_code_fills_no_quorum(store: Store, assurance: str) -> None:
     request = asked(store, quorum=2)
     for name in ("ana", "bob"):
         with pytest.raises(NotAllowed, match="assurance"):

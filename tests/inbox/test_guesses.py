@@ -80,7 +80,7 @@ def test_decide_accepts_the_request(case: Case) -> None:
     assert case.inbox.decide_sync(request, Reject("no"), by="ana").status == "rejected"
 
 
-def test_cancel_is_spelled_the_same_on_gate_and_inbox(case: Case) -> None:
+def test_gate_and_inbox_share_cancel(case: Case) -> None:
     for door in (Gate.cancel, Inbox.cancel, Gate.cancel_sync, Inbox.cancel_sync):
         assert {"by", "reason"} <= set(inspect.signature(door).parameters)
     request = case.paused(lambda: case.paying()("bo"))

@@ -246,7 +246,7 @@ def test_edit_without_changes_decides(case: Case) -> None:
     assert case.decide(request.edit({})).status == "edited"
 
 
-def test_same_decision_by_the_same_person_is_an_echo(case: Case) -> None:
+def test_repeated_decision_is_an_echo(case: Case) -> None:
     makers: list[Any] = [
         Request.approve,
         lambda r: r.edit({"amount": 5}),

@@ -339,7 +339,7 @@ def test_signal_ends_the_proxy(world: World, number: int) -> None:
         process.wait()
 
 
-async def test_two_proxies_on_one_store_run_a_call_once(world: World) -> None:
+async def test_two_proxies_run_call_once(world: World) -> None:
     config = world.config(hold=0.3)
     async with world.client(config=config) as client:
         await client.call_tool("order", {"item": "tea"})

@@ -76,7 +76,7 @@ async def test_large_result_is_converted_in_os_threads(
     assert [name for name, on_loop in converted if on_loop] == []
 
 
-async def test_large_result_of_an_http_server_is_passed_on(world: World) -> None:
+async def test_large_http_result_is_passed_on(world: World) -> None:
     config = world.config(servers={"shop": world.shop(protocol="legacy")})
     async with world.client(config=config, policy=POLICY.format(effect="once")) as client:
         result = await client.call_tool("catalog", {"megabytes": 8, "items": 2})

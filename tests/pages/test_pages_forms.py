@@ -146,7 +146,7 @@ def test_optional_argument_is_removed_in_form(
     assert (body["args"], body["unset"]) == ({"zone": "south"}, ["tags"])
 
 
-def test_entries_of_a_map_are_added_named_and_removed(
+def test_map_entries_are_added_and_removed(
     asked: tuple[Demo, dict[str, str]], open_page: Open
 ) -> None:
     demo, ids = asked

@@ -51,7 +51,7 @@ def other_page() -> Iterator[str]:
     server.server_close()
 
 
-def test_page_of_a_named_origin_cannot_decide_with_the_session(
+def test_page_of_other_origin_cannot_decide(
     browser: Browser, other_page: str, tmp_path: Path
 ) -> None:
     store = open_store(f"sqlite:///{tmp_path / 'sayso.db'}")

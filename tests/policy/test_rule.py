@@ -189,7 +189,7 @@ def test_sunday_night_ends_on_monday() -> None:
         ("2026-07-15T09:30+02:00", True),
     ],
 )
-def test_hours_are_on_the_clock_of_the_time_zone(now: str, fits: bool) -> None:
+def test_hours_follow_the_time_zone(now: str, fits: bool) -> None:
     rule = Rule(hours="09:00-17:00", timezone="Europe/Berlin")
     assert unmet(rule, now=at(now)) == ("" if fits else "hours")
 

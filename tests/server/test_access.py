@@ -433,7 +433,7 @@ def test_name_with_hidden_characters_gets_no_token(server: Served, name: str) ->
         server.token(name, "agent")
 
 
-def test_spellings_of_a_name_count_once_in_a_quorum(serve: Serve) -> None:
+def test_name_spellings_count_once_in_quorum(serve: Serve) -> None:
     server = serve(policy=Policy([Rule("refund", quorum=2)]))
     found = opened(server.client(server.token("bot", "agent")))
     path = f"/api/requests/{found['id']}/decision"

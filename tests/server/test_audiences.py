@@ -265,7 +265,7 @@ def test_grant_is_visible_with_its_call(serve: Serve) -> None:
     assert fin.delete(f"/api/grants/{paying['id']}").status_code == 200
 
 
-async def test_calls_of_other_peoples_frameworks_are_veiled_as_well(serve: Serve) -> None:
+async def test_framework_calls_for_others_are_veiled(serve: Serve) -> None:
     from pydantic_ai import Agent
     from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
     from pydantic_ai.models.function import AgentInfo, FunctionModel

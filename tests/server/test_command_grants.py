@@ -227,7 +227,7 @@ def test_chained_command_gets_no_grant(agent: Agent, command: str, scope: str) -
     ["git -C x push", "git push", "python -c 'print(1)'", "bash -c ls", "timeout 5 npm test",
      "env npm test", "sudo make", "rm -rf build", "npm --prefix x test", "touch /etc/passwd"],
 )  # fmt: skip
-def test_grant_for_any_arguments_is_refused_for_risky_commands(agent: Agent, command: str) -> None:
+def test_risky_command_gets_no_open_grant(agent: Agent, command: str) -> None:
     request = agent.shell(command)
     refused = agent.approve(request, scope="any")
     assert (refused.status_code, "exactly these" in refused.json()["message"]) == (422, True)

@@ -174,7 +174,7 @@ def is_open(raw: socket.socket) -> bool:
         return not selector.select(0)
 
 
-def test_requests_in_progress_are_not_closed_for_new_connections(serve: Serve) -> None:
+def test_requests_in_progress_stay_open(serve: Serve) -> None:
     server = serve(limits=Limits(connections=3))
     token = server.token("ana")
     head = f"GET /api/events HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\r\n"

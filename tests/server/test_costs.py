@@ -29,9 +29,7 @@ def test_sign_in_takes_four_kilobytes(serve: Serve) -> None:
         assert client.post("/api/login", content=chunks).status_code == 413
 
 
-def test_sign_in_body_is_not_read_beyond_the_rate(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rate_limited_sign_in_is_not_read(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
     parse = codec.parse
     monkeypatch.setattr(codec, "parse", lambda raw: parsed.append(len(raw)) or parse(raw))

@@ -111,7 +111,7 @@ def test_working_directory_is_part_of_the_call(served: Served, hook: Hook) -> No
     assert hook.open("use:1", binds={"cwd": "/etc"})["id"] != made["id"]
 
 
-def test_two_hooks_of_one_tool_use_share_the_answer(served: Served, hook: Hook) -> None:
+def test_hooks_of_tool_use_share_answer(served: Served, hook: Hook) -> None:
     """As with a hook in the user's settings and another one in the project's."""
     first, second = hook.open("use:1"), hook.open("use:1")
     assert first["id"] == second["id"]

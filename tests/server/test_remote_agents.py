@@ -326,7 +326,7 @@ def test_agent_cannot_use_foreign_threads_or_runs(
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_run_of_an_absent_agent_ends_with_its_requests(serve: Serve, many: bool) -> None:
+def test_absent_agents_run_ends_with_requests(serve: Serve, many: bool) -> None:
     server = serve()
     bot, ana = server.client(server.token("bot", "agent")), server.client(server.token("ana"))
     first, second = (opened(bot, key, run="r1", thread="t") for key in ("k1", "k2"))

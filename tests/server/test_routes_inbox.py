@@ -232,7 +232,7 @@ def test_batch_decides_only_similar_requests(open_server: Served) -> None:
     assert client.post("/api/decisions", json=[]).status_code == 422
 
 
-def test_missing_request_in_a_batch_does_not_block_others(serve: Serve) -> None:
+def test_missing_request_does_not_block_batch(serve: Serve) -> None:
     server = serve(policy=Policy([Rule("erase", reviewers="ben"), Rule()]))
     bot = server.client(server.token("bot", "agent"))
     ana = server.client(server.token("ana", "reviewer"))

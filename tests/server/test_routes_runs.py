@@ -57,7 +57,7 @@ def test_record_names_tokens_by_id(serve: Serve) -> None:
     assert secret not in str(facts)
 
 
-def test_request_details_read_only_the_end_of_a_thread(
+def test_request_details_read_end_of_thread(
     serve: Serve, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A conversation of many turns and calls: what is read for one request stays the same."""

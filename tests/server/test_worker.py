@@ -142,7 +142,7 @@ async def test_rejected_call_is_reported_with_its_turn() -> None:
     assert [step.step for step in told] == ["taken", "resumed", "paused", *once]
 
 
-async def test_one_worker_reports_the_doubt_of_a_lost_process() -> None:
+async def test_doubt_of_lost_process_is_reported_once() -> None:
     """Its lease lapses, and both see the run before either looks for what is overdue."""
     shop, told = Shop(), list[Step]()
     paused = await shop.own().run("Pay ana", thread="t")
@@ -202,9 +202,7 @@ class Mall:
 
 @pytest.mark.parametrize("decided", ["before", "while"])
 @pytest.mark.parametrize("inner_worker", [False, True], ids=["outer", "both"])
-async def test_sub_agent_on_another_store_wakes_its_outer_run(
-    decided: str, inner_worker: bool
-) -> None:
+async def test_inner_end_on_other_store_wakes_outer_run(decided: str, inner_worker: bool) -> None:
     mall = Mall()
     result = await mall.outer.run("go")
     (request,) = result.interruptions

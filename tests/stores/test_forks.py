@@ -394,7 +394,7 @@ def test_fork_during_a_commit_keeps_the_parents_commit(
     store.close()
 
 
-def test_child_does_not_hold_the_lock_of_a_killed_parent(tmp_path: Path) -> None:
+def test_child_releases_lock_of_killed_parent(tmp_path: Path) -> None:
     """The lock between processes belongs to an open file, which a child inherits."""
     path = tmp_path / "store.db"
     reader, writer = os.pipe()
@@ -430,9 +430,7 @@ def test_child_does_not_hold_the_lock_of_a_killed_parent(tmp_path: Path) -> None
         os.close(writer)
 
 
-def test_fork_during_a_stuck_section_raises_in_the_child(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fork_in_stuck_section_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forking, "PATIENCE", 0.05)
     inside, over = threading.Event(), threading.Event()
 

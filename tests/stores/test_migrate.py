@@ -35,7 +35,7 @@ def opener(home: Home, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Cal
     return lambda: home.open(clock=clock)
 
 
-def test_paused_runs_are_decided_and_finished_after_an_upgrade(
+def test_paused_runs_finish_after_upgrade(
     opener: Callable[[], Store],
 ) -> None:
     store = opener()

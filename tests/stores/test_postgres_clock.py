@@ -107,7 +107,7 @@ def test_store_time_is_the_database_time(open_pg: PgOpener, place: Place) -> Non
         assert store._rows(f"SELECT {said}", values)[0][0] > after
 
 
-def test_newly_due_run_is_found_despite_a_slow_clock(open_pg: PgOpener) -> None:
+def test_slow_clock_still_finds_due_run(open_pg: PgOpener) -> None:
     """However late the time is known here: the reader compares with the database's own."""
     store = open_pg()
     world = World(store, lambda: 0)  # type: ignore[arg-type]

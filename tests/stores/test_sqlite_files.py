@@ -299,7 +299,7 @@ def linked(path: Path) -> Path:
     return link
 
 
-def test_link_shares_lock_mark_and_key_with_its_file(linked: Path, path: Path) -> None:
+def test_linked_file_shares_lock_and_key(linked: Path, path: Path) -> None:
     """Made through the link, though the file is not there yet."""
     with closing(SqliteStore(linked)) as one, closing(SqliteStore(path)) as two:
         assert one.incarnation == two.incarnation

@@ -44,7 +44,7 @@ def test_reset_after_the_end_finds_the_results(desk: Desk, server: DevServer) ->
     assert (desk.effects(), asked(desk)) == (["A-17 900 none given"], 1)
 
 
-def test_reset_in_the_middle_of_the_tool_waits_for_it(desk: Desk, server: DevServer) -> None:
+def test_reset_during_tool_waits_for_it(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Refund", id := new_id(), "slow_refund", "A-17", 900)
     (request,) = desk.waiting()

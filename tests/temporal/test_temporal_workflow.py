@@ -133,7 +133,7 @@ def test_worker_is_killed_while_people_think(
     assert "WORKFLOW_EXECUTION_SIGNALED" in server.events(id)  # it need not look by itself
 
 
-def test_time_out_is_a_doubt_that_a_person_ends(desk: Desk, server: DevServer) -> None:
+def test_person_settles_timed_out_tool(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Refund", id := new_id(), "slow_refund", "A-17", 900, 1)
     (request,) = desk.waiting()
@@ -182,7 +182,7 @@ def test_late_result_ends_the_doubt(desk: Desk, server: DevServer) -> None:
     assert desk.effects() == ["A-17 900"]
 
 
-def test_worker_is_killed_in_the_middle_of_the_tool(desk: Desk, server: DevServer) -> None:
+def test_killed_worker_leaves_a_doubt(desk: Desk, server: DevServer) -> None:
     worker = desk.worker()
     desk.begin("Refund", id := new_id(), "deadly_refund", "A-17", 900, 2)
     (request,) = desk.waiting()

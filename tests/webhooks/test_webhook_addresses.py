@@ -145,7 +145,7 @@ def test_redirects_are_not_followed(
     assert elsewhere.connections == 0
 
 
-async def test_redirect_to_a_link_local_address_is_a_failure(receiver: Receiver) -> None:
+async def test_redirect_to_link_local_address_fails(receiver: Receiver) -> None:
     receiver.statuses = [302]
     receiver.location = "http://169.254.169.254/latest/meta-data/"
     said = await refused(receiver.url, allow_private=True)

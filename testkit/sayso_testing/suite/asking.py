@@ -91,7 +91,7 @@ class AskTests:
         assert world.store.messages("t2") == [(1, "elsewhere")]
         assert world.store.messages("nowhere") == []
 
-    def test_last_run_is_live_or_has_the_last_message(self, world: World) -> None:
+    def test_last_run_is_live_or_latest(self, world: World) -> None:
         store = world.store
         assert store.last_run("t") is None
         world.propose(says=("one",))
@@ -121,7 +121,7 @@ class AskTests:
         assert world.store.call_by_key("r", "none") is None
         assert world.store.call_by_key("r2", "k") is None
 
-    def test_same_key_in_one_commit_is_the_same_call(self, world: World) -> None:
+    def test_equal_keys_in_commit_are_one_call(self, world: World) -> None:
         first, second = world.propose(world.new(key="k"), world.new(key="k"))
         assert first == second
         assert world.store.calls_of("r") == [first]

@@ -115,7 +115,7 @@ class DecisionTests:
             ("edit", {"args": {"to": "cy"}}),
         ],
     )
-    def test_same_decision_by_the_same_person_is_an_echo(
+    def test_repeated_decision_is_an_echo(
         self, world: World, type: str, more: dict[str, Any]
     ) -> None:
         call = world.ask()

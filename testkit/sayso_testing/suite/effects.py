@@ -58,7 +58,7 @@ class EffectTests:
         assert (failed.status, failed.result) == (CallStatus.FAILED, "no such city")
         assert world.finish().status is RunStatus.DONE
 
-    def test_several_read_at_once_and_the_first_result_counts(self, world: World) -> None:
+    def test_parallel_reads_store_first_result(self, world: World) -> None:
         call = gated_read(world)
         (first,) = world.start(call, owner="w1")
         (second,) = world.start(first, owner="w2")
@@ -473,7 +473,7 @@ class SettlementTests:
         assert world.settle(call, "ran", result="1").status is CallStatus.DONE
 
     @pytest.mark.parametrize("settles", [True, False])
-    def test_doubted_run_is_due_if_it_can_be_settled(self, world: World, settles: bool) -> None:
+    def test_settleable_doubt_makes_run_due(self, world: World, settles: bool) -> None:
         call = lapsed(world, settles=settles)
         assert call.settles is settles
         assert bool(world.store.ready(["agent"], 9)) is settles
@@ -487,9 +487,7 @@ class SettlementTests:
         assert len(world.store.ready(["agent"], 9)) == 1
 
     @pytest.mark.parametrize("answer", ["did_not_run", "unknown"])
-    def test_rejecting_a_call_that_did_not_run_frees_its_key(
-        self, world: World, answer: str
-    ) -> None:
+    def test_rejected_unstarted_call_frees_its_key(self, world: World, answer: str) -> None:
         call = world.settle(lapsed(world, effect_key="/refund:17"), answer)
         assert world.store.effect("/refund:17") is not None
         world.decide(call, "reject")

@@ -385,13 +385,13 @@ class LeaseTests:
             assert {run.id for run in found} == {"r", "r2"}
         assert [run.id for run in world.store.reserve(("agent",), 8, "w2")] == ["r"]
 
-    def test_run_stays_reserved_while_its_worker_looks_for_more(self, world: World) -> None:
+    def test_busy_worker_keeps_run_reserved(self, world: World) -> None:
         world.decide(world.ask())
         (run,) = world.store.reserve(("agent",), 1, "w1")
         world.store.reserve(("agent",), 1, "w1", skip=(run.id,))
         assert world.store.reserve(("agent",), 8, "w2") == []
 
-    def test_run_without_open_calls_is_due_only_when_woken(self, world: World) -> None:
+    def test_idle_run_is_due_when_woken(self, world: World) -> None:
         world.record(world.running())
         assert world.store.ready(["agent"]) == []
         world.decide(world.ask(), "reject")
@@ -561,7 +561,7 @@ class ClosingTests:
         assert world.run().status is RunStatus.CANCELLED
         assert world.decide(doubted, "reject").status is CallStatus.FAILED
 
-    def test_doubt_of_a_cancelled_run_closes_without_a_rerun(self, world: World) -> None:
+    def test_doubt_of_cancelled_run_closes(self, world: World) -> None:
         calls = [world.doubted(), world.doubted(), world.doubted()]
         assert world.cancel().status is RunStatus.CANCELLED
         with world.unchanged(), pytest.raises(Cancelled, match="changed my mind"):

@@ -164,7 +164,7 @@ class AtomicityTests:
         assert world.body("policy_loaded")["digest"] == "d"
         assert {thread.id for thread in world.store.threads()} >= {"@system"}
 
-    def test_grants_and_tokens_are_events_of_the_system_thread(self, world: World) -> None:
+    def test_grants_and_tokens_are_system_events(self, world: World) -> None:
         world.grant()
         world.token("ana")
         assert [thread.id for thread in world.store.threads()] == ["@system"]
@@ -237,7 +237,7 @@ class RecordTests:
         for name in ("a-", "a-11", "b", "zz", ""):
             assert world.store.thread(name) is None
 
-    def test_events_have_an_actor_a_place_and_a_time(self, world: World) -> None:
+    def test_events_have_actor_position_and_time(self, world: World) -> None:
         call = world.ask()
         world.clock.advance(7)
         world.decide(call)
@@ -389,7 +389,7 @@ class RecordTests:
         assert world.call(call).status is CallStatus.READY
         assert len(world.store.chain("t1")) == 2
 
-    def test_inner_run_is_kept_until_its_call_has_ended(self, world: World) -> None:
+    def test_inner_run_is_kept_with_its_call(self, world: World) -> None:
         outer = world.running(run="outer", thread="t1")
         world.propose(run="inner", thread="t2", parent_call=outer.id)
         world.finish(run="inner", thread="t2")

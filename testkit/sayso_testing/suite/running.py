@@ -67,7 +67,7 @@ class RunTests:
             assert world.start(call, owner="w2") == (call,)
         assert world.start(call, owner="w1")[0].status is CallStatus.RUNNING
 
-    def test_call_waits_for_the_sweep_of_a_lost_owner(self, world: World) -> None:
+    def test_call_waits_for_sweep_of_owner(self, world: World) -> None:
         world.running(owner="w1")
         call = world.ready()
         world.clock.advance(31)
@@ -227,7 +227,7 @@ class RunTests:
         world.record(call)
         assert world.suspend(call).status is CallStatus.DONE
 
-    def test_grants_use_is_not_spent_again_after_a_pause(self, world: World) -> None:
+    def test_pause_spends_no_second_grant_use(self, world: World) -> None:
         world.grant(uses_left=1)
         call = world.start(world.ask())[0]
         world.suspend(call)
@@ -295,7 +295,7 @@ class RunTests:
         assert world.record(first).status is CallStatus.RUNNING
         assert world.record(second, result="2").result == "2"
 
-    def test_votes_on_a_doubt_end_with_a_late_result(self, world: World) -> None:
+    def test_late_result_ends_votes_on_doubt(self, world: World) -> None:
         call = world.doubted(quorum=2)
         world.decide(call, by="ana")
         done = world.record(call)
@@ -402,7 +402,7 @@ class ReleaseTests:
     def test_approved_read_is_released(self, world: World) -> None:
         assert world.release(world.ready(effect="read")).status is CallStatus.RELEASED
 
-    def test_release_that_ends_the_run_closes_its_older_reads(self, world: World) -> None:
+    def test_final_release_closes_older_reads(self, world: World) -> None:
         (read,) = world.start(world.ready(effect="read"))
         read = world.record(read, ok=False, result="no answer", retry=True)
         call = world.ready()
@@ -496,7 +496,7 @@ class ReleaseTests:
         assert again(world, "use:2", expires_in=60.0).id == call.id
         assert again(world, "use:3", expires_in=60.0).id != call.id
 
-    def test_two_callers_of_the_same_call_get_one_request_each(self, world: World) -> None:
+    def test_equal_calls_get_separate_requests(self, world: World) -> None:
         first, second = again(world, "use:1"), again(world, "use:2")
         world.defer(second, "use:2")
         world.defer(first, "use:1")
