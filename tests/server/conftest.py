@@ -52,6 +52,7 @@ def serve(url: str) -> Iterator[Serve]:
     for served in reversed(running):
         if served.server.is_alive:
             served.stop()
+        served.store.close()
 
 
 @pytest.fixture
