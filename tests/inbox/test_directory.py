@@ -312,6 +312,15 @@ def test_stand_in_overturns_no_rejection(away: Store) -> None:
         decide(away, again, person(away, "ben"))
 
 
+def test_stand_in_gives_no_grant(away: Store) -> None:
+    request = asked(away, reviewers="ana")
+    ben = person(away, "ben")
+    with pytest.raises(NotAllowed, match="outlast"):
+        Inbox(away).decide_sync(request.id, request.approve(), by=ben, grant={"scope": "any"})
+    assert away.grants() == []
+    assert decide(away, request, ben).status == "approved"
+
+
 def test_removed_person_has_no_stand_in(away: Store) -> None:
     remove_person(away, "ana", by="ops")
     with pytest.raises(NotAllowed):

@@ -96,7 +96,7 @@ def decide(work: UnitOfWork, command: Decide) -> Call:
     else:
         call = _approve(work, call, command, decided, by)
     if command.grant is not None:
-        _check_grant(call, command, by)
+        _check_grant(call, command, by, on_behalf_of)
         store_grant(work, command.grant)
     return call
 
@@ -412,7 +412,12 @@ def _eligible_facts(decided: Decided) -> dict[str, object]:
     return {"eligible": decided.eligible, "people_seq": decided.people_seq}
 
 
-def _check_grant(call: Call, command: Decide, by: Proven) -> None:
+def _check_grant(call: Call, command: Decide, by: Proven, on_behalf_of: str) -> None:
+    if on_behalf_of:
+        raise NotAllowed(
+            f"a grant would outlast the time for which you decide for {on_behalf_of}: approve "
+            "this one call"
+        )
     if by.role == "chat":
         raise NotAllowed(
             "a grant would also apply to the chats of others: approve this one call, or ask a "
