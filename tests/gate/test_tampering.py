@@ -23,6 +23,7 @@ from sayso import Paused, Tampered, codec
 from sayso.audit import verify
 from sayso.engine.asking import envelope
 from sayso.engine.commands import Start
+from sayso.inbox import add_person
 from sayso.stores.sqlite import SqliteStore
 from sayso.types import Request, Vote
 
@@ -131,6 +132,20 @@ def test_no_is_not_a_yes(case: Case, thief: Thief) -> None:
     thief.decide((0, "approve"))
     thief.set(valid_until=json.loads(thief.get("decision"))[2] + 86_400_000_000)
     refused(case)
+
+
+@pytest.mark.parametrize("change", [(11, ["eve"]), (11, []), (12, 0), (12, 99)], ids=str)
+def test_changed_eligible_people_are_refused(
+    case: Case, thief: Thief, change: tuple[int, Any]
+) -> None:
+    terms = {"reviewers": ["ana", "bea"]}
+    for name in ("ana", "bea"):
+        add_person(case.store, name, by="ops")
+    done = case.decide(case.paused(lambda: case.paying(**terms)("bo")).approve(), by=ANA)
+    assert json.loads(thief.get("decision"))[11] == ["ana", "bea"]
+    assert done.status == "approved"
+    thief.decide(change)
+    refused(case, **terms)
 
 
 # -- what was approved, and is something else now

@@ -39,14 +39,10 @@ def empty_schema() -> None:
     """Delete all rows of the machine before."""
     postgres.PATIENCE = 60.0  # other workers have transactions open on the same server
     with psycopg.connect(shared_url(), autocommit=True) as connection:
-        exists = connection.execute("SELECT to_regclass(%s)", (f"{SCHEMA}.event",)).fetchone()
-        if exists is not None and exists[0] is not None:
-            names = (
-                "thread, message, run, call, search_key, search_word, tool, grants, effect, "
-                "event, seal"
-            )
-            connection.execute(f"SET search_path TO {SCHEMA}")
-            connection.execute(f"TRUNCATE {names}, person, credential, cursor RESTART IDENTITY")
+        wanted = "SELECT tablename FROM pg_tables WHERE schemaname = %s AND tablename <> 'meta'"
+        names = [f"{SCHEMA}.{name}" for (name,) in connection.execute(wanted, [SCHEMA])]
+        if names:
+            connection.execute(f"TRUNCATE {', '.join(names)} RESTART IDENTITY")  # type: ignore[arg-type]
 
 
 def open_postgres(clock: Any) -> PostgresStore:
