@@ -242,8 +242,8 @@ class Paused(BaseException):
 def describe_error(error: BaseException) -> str:
     """Return an error's type and message as text that can be stored."""
     try:
-        said = str(error)
+        message = str(error)
     except Exception:
-        said = "its message could not be read"
-    whole = f"{type(error).__name__}: {said}".replace("\0", "\\x00")
-    return whole.encode("utf-8", "backslashreplace").decode()
+        message = "its message could not be read"
+    text = f"{type(error).__name__}: {message}".replace("\0", "\\x00")
+    return text.encode("utf-8", "backslashreplace").decode()

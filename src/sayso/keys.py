@@ -219,11 +219,11 @@ class Keyring:
         if not words:
             raise KeyMissing(f"{source} is empty: run `python -m sayso.keys`, use what it prints")
         keys = tuple(_parse_key(word, f"{source}, key {n}") for n, word in enumerate(words, 1))
-        given = tuple(
+        parsed_keys = tuple(
             _parse_row_key(word, f"{ROW_ENVIRONMENT}, key {n}", words)
             for n, word in enumerate((rows or "").replace(",", " ").split(), 1)
         )
-        return cls(keys, given)
+        return cls(keys, parsed_keys)
 
     @classmethod
     def ephemeral(cls) -> Keyring:
@@ -256,7 +256,8 @@ class Keyring:
     @classmethod
     def for_store(cls, path: Path | None, environ: Mapping[str, str] = os.environ) -> Keyring:
         """Read ``SAYSO_KEY``, or the file beside the store's file; and ``SAYSO_ROW_KEY``."""
-        text, rows = environ.get(ENVIRONMENT), environ.get(ROW_ENVIRONMENT)
+        text = environ.get(ENVIRONMENT)
+        rows = environ.get(ROW_ENVIRONMENT)
         if text is not None:
             return cls.parse(text, source=ENVIRONMENT, rows=rows)
         if path is None:
@@ -432,10 +433,10 @@ def _parse_row_key(text: str, source: str, decision_keys: Sequence[str]) -> RowK
             f"{source} is the key that signs decisions: run `python -m sayso.keys row`, and use "
             "what it prints"
         )
-    known = kind in ("row", "hmac") if colon else text.isascii()
+    is_row_key = kind in ("row", "hmac") if colon else text.isascii()
     if dot and (len(key_id) != _ID_LENGTH or not _is_hex(key_id)):
-        known = False
-    if not known or len(secret) < _MINIMUM:
+        is_row_key = False
+    if not is_row_key or len(secret) < _MINIMUM:
         raise KeyMissing(
             f"{source} cannot be used: run `python -m sayso.keys row` and use what it prints "
             f"(row:<key id>.<base64url of {_MINIMUM} random bytes>)"

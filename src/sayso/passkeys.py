@@ -22,9 +22,12 @@ from sayso.types import Json
 
 _DOMAIN = b"sayso/v1/passkey\0"
 #: COSE numbers of the algorithms that passkeys sign with here.
-ES256, EDDSA, RS256 = -7, -8, -257
+ES256 = -7
+EDDSA = -8
+RS256 = -257
 #: Bits of the authenticator's data: a person was there, and was verified (by face, finger or PIN).
-_PRESENT, _VERIFIED = 0x01, 0x04
+_PRESENT = 0x01
+_VERIFIED = 0x04
 
 
 def statement(

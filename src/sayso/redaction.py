@@ -124,7 +124,8 @@ _FLAG = re.compile(rf"(?i)--?(?:[a-z]{{1,20}}-){{0,3}}{_NAMES}")
 
 
 #: No text shorter than this assigns a secret, and no key shorter than that is one.
-_MIN_TEXT, _MIN_KEY = 8, 16
+_MIN_TEXT = 8
+_MIN_KEY = 16
 
 
 @cache
@@ -133,12 +134,15 @@ def _formats() -> dict[str, tuple[str, ...]]:
 
     Looking for all keywords first takes a fraction of the time of the patterns.
     """
-    known = json.loads(Path(__file__).with_name("secret_formats.json").read_text("utf-8"))
-    found: dict[str, tuple[str, ...]] = {}
-    for words, pattern in (*_OWN_PATTERNS, *((r["keywords"], r["regex"]) for r in known.values())):
+    formats = json.loads(Path(__file__).with_name("secret_formats.json").read_text("utf-8"))
+    patterns: dict[str, tuple[str, ...]] = {}
+    for words, pattern in (
+        *_OWN_PATTERNS,
+        *((r["keywords"], r["regex"]) for r in formats.values()),
+    ):
         for word in words:
-            found[word] = (*found.get(word, ()), pattern)
-    return found
+            patterns[word] = (*patterns.get(word, ()), pattern)
+    return patterns
 
 
 _compile = cache(re.compile)
@@ -146,17 +150,18 @@ _compile = cache(re.compile)
 
 def _spans(value: str) -> list[tuple[int, int]]:
     """Return where the secrets in a text begin and end, in order and without overlaps."""
-    lowered, formats = value.lower(), _formats()
+    lowered = value.lower()
+    formats = _formats()
     patterns = {p: None for word in formats if word in lowered for p in formats[word]}
-    found = list(_key_blocks(value)) if "-----begin " in lowered else []
+    spans = list(_key_blocks(value)) if "-----begin " in lowered else []
     for pattern in patterns:
         for match in _compile(pattern).finditer(value):
             group = 1 if match.re.groups and match[1] else 0
             if match[group].lower() not in _NOT_SECRETS:
                 tail = _TOKEN_TAIL.match(value, match.end(group))
                 assert tail is not None
-                found.append((match.start(group), tail.end()))
-    return _joined(found)
+                spans.append((match.start(group), tail.end()))
+    return _joined(spans)
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -223,20 +228,20 @@ class Secrets:
     def spans(self, value: str) -> list[Span]:
         """Return where a text contains one of the values; all of it for a short one."""
         lowered = _lowered(value)
-        found: list[Span] = []
+        matches: list[Span] = []
         if len(self.forms) * len(lowered) > _MOST_COMPARED:
             return [Span(0, len(value), hides=True)]
         for form, declared in self.forms.items():
             start = lowered.find(form[:_QUOTED_START])
             if start >= 0 and len(form) < _SHORTEST_REPLACED:
-                found.append(Span(0, len(value), declared, len(form) < len(value)))
+                matches.append(Span(0, len(value), declared, len(form) < len(value)))
                 continue
             while start >= 0:
                 pairs = zip(form, lowered[start:], strict=False)
                 end = start + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-                found.append(Span(start, end, declared))
+                matches.append(Span(start, end, declared))
                 start = lowered.find(form[:_QUOTED_START], end)
-        return found
+        return matches
 
 
 _NO_SECRETS = Secrets()
@@ -328,10 +333,10 @@ def redact_declared(
     With ``was``, the arguments before an edit, masks of changed values say so.
     """
     first = _Masker(guess=False)
-    shown: dict[str, Json] = first.value(dict(value), schema)
+    redacted: dict[str, Json] = first.value(dict(value), schema)
     if first.found:
-        shown = _Masker(first.found, guess=False).value(dict(value), schema)
-    return shown if was is None else mark_changed(was, value, shown)
+        redacted = _Masker(first.found, guess=False).value(dict(value), schema)
+    return redacted if was is None else mark_changed(was, value, redacted)
 
 
 def mask_request(request: Request, *, guess: bool = True) -> MaskedRequest:
@@ -341,9 +346,9 @@ def mask_request(request: Request, *, guess: bool = True) -> MaskedRequest:
     masked.
     """
     first = _Masker(guess=guess)
-    shown = first.request(request)
+    masked = first.request(request)
     if not first.found:
-        return MaskedRequest(shown, first.masked, first.found)
+        return MaskedRequest(masked, first.masked, first.found)
     second = _Masker(first.found, guess=guess)
     return MaskedRequest(second.request(request), second.masked, first.found)
 
@@ -387,8 +392,8 @@ def find_placeholder(value: Json, path: str) -> str | None:
     found_inside: list[tuple[Any, Json]] = []
     if isinstance(value, dict | list):
         found_inside = list(value.items() if isinstance(value, dict) else enumerate(value))
-    found = (find_placeholder(item, f"{path}.{key}") for key, item in found_inside)
-    return next((place for place in found if place is not None), None)
+    placeholders = (find_placeholder(item, f"{path}.{key}") for key, item in found_inside)
+    return next((place for place in placeholders if place is not None), None)
 
 
 class _Masker:
@@ -413,7 +418,9 @@ class _Masker:
         args = self.value(dict(request.args), schema)
         if request.original is not None:
             args = mark_changed(request.original, request.args, args)
-        execution, decision, evidence = request.execution, request.decision, request.evidence
+        execution = request.execution
+        decision = request.decision
+        evidence = request.evidence
         answer_schema = None if request.question is None else schema
         if decision is not None:
             decision = replace(
@@ -465,20 +472,20 @@ class _Masker:
         if not isinstance(node, Mapping):
             return node
         declared = _is_declared(node)
-        shown: dict[str, Any] = {}
+        masked: dict[str, Any] = {}
         for key, item in node.items():
             if key in _SCHEMA_VALUES and (declared or (secret and self._guess)):
-                shown[key] = self._mask_all(item, declared=declared)
+                masked[key] = self._mask_all(item, declared=declared)
             elif key in _SCHEMA_VALUES or key in _SCHEMA_TEXTS:
-                shown[key] = self.value(item)
+                masked[key] = self.value(item)
             elif key in _SCHEMA_FIELDS and isinstance(item, Mapping):
-                shown[key] = {
+                masked[key] = {
                     name: self.schema(field, secret=secret or _is_secret_name(name))
                     for name, field in item.items()
                 }
             else:
-                shown[key] = self.schema(item, secret=secret)
-        return shown
+                masked[key] = self.schema(item, secret=secret)
+        return masked
 
     def _mask_all(self, value: Json, *, declared: bool) -> Json:
         """Mask each value that a schema gives for a secret field."""
@@ -502,11 +509,11 @@ class _Masker:
         looks_secret = self._guess and _is_secret_name(name)
         if isinstance(value, dict):
             # A secret-looking name covers everything nested below it.
-            named = _name_beside(value) if self._guess else ""
+            sibling_name = _name_beside(value) if self._guess else ""
             return {
                 self._key(k): self._walk(
                     v,
-                    name if looks_secret else named if k == "value" and named else k,
+                    name if looks_secret else sibling_name if k == "value" and sibling_name else k,
                     _fields(subschemas, k),
                 )
                 for k, v in value.items()
@@ -544,9 +551,9 @@ class _Masker:
         guess = self._guess and len(value) >= _MIN_TEXT
         inner = _parse_json(value) if guess else None
         if inner is not None:
-            shown = self._walk(inner, "", [])
-            if shown != inner:
-                return json.dumps(shown, ensure_ascii=False)
+            masked = self._walk(inner, "", [])
+            if masked != inner:
+                return json.dumps(masked, ensure_ascii=False)
         spans = [Span(*span) for span in _spans(value)] if guess else []
         for span in spans:
             self.found.add(value[span.start : span.end], declared=False)
@@ -622,12 +629,13 @@ def mark_changed(before: Json, after: Json, shown: Json) -> Json:
 
 def _subschemas(schemas: list[Any], root: Any) -> Iterator[Mapping[str, Any]]:
     """Yield every subschema that applies to one value, following references and alternatives."""
-    todo, seen = list(schemas), set()
+    todo = list(schemas)
+    known_ids = set()
     while todo:
         node = todo.pop()
-        if not isinstance(node, Mapping) or id(node) in seen:
+        if not isinstance(node, Mapping) or id(node) in known_ids:
             continue
-        seen.add(id(node))
+        known_ids.add(id(node))
         yield node
         todo.append(resolve_ref(root, node.get("$ref")))
         for keyword in ("anyOf", "oneOf", "allOf"):
@@ -647,20 +655,20 @@ def resolve_ref(root: Any, ref: object) -> Any:
 
 def _fields(subschemas: list[Mapping[str, Any]], name: str) -> list[Any]:
     """Return the schemas of a property; ``additionalProperties`` covers the unnamed ones."""
-    found = []
+    fields = []
     for subschema in subschemas:
-        named = subschema.get("properties")
+        properties = subschema.get("properties")
         rest = subschema.get("additionalProperties")
-        found.append(named.get(name, rest) if isinstance(named, Mapping) else rest)
-    return found
+        fields.append(properties.get(name, rest) if isinstance(properties, Mapping) else rest)
+    return fields
 
 
 def _items(subschemas: list[Mapping[str, Any]], place: int) -> list[Any]:
-    found: list[Any] = []
+    items: list[Any] = []
     for subschema in subschemas:
         first = subschema.get("prefixItems") or ()
-        found.append(first[place] if place < len(first) else subschema.get("items"))
-    return found
+        items.append(first[place] if place < len(first) else subschema.get("items"))
+    return items
 
 
 # -- titles
@@ -687,8 +695,8 @@ def render_title(template: str, args: Mapping[str, Json], schema: Mapping[str, A
     try:
         literals, names = template_parts(template)
         values = [_as_text(args[name]) for name in names]
-        shown = redact(dict(args), schema).value
-        hidden = {name for name in names if shown[name] != args[name]}
+        redacted_args = redact(dict(args), schema).value
+        hidden = {name for name in names if redacted_args[name] != args[name]}
     except (BadTemplate, KeyError):
         return ""
     values = ["••••" if name in hidden else v for name, v in zip(names, values, strict=True)]
@@ -701,14 +709,14 @@ def redacted_title(given: str, args: Mapping[str, Json], schema: Mapping[str, An
 
     The masks are the same in every process, because the title is compared before the start.
     """
-    shown: str = redact(given, None, secrets_in((dict(args), schema))).value
-    return clean_title(PLACEHOLDER.sub("••••", shown))
+    redacted: str = redact(given, None, secrets_in((dict(args), schema))).value
+    return clean_title(PLACEHOLDER.sub("••••", redacted))
 
 
 def clean_title(given: str) -> str:
     """Return a text as a title: inert, on one line, and cut to ``MAX_TITLE`` characters."""
-    shown = text.inline(" ".join(given.split()))
-    return shown if len(shown) <= MAX_TITLE else shown[: MAX_TITLE - 1] + "…"
+    title = text.inline(" ".join(given.split()))
+    return title if len(title) <= MAX_TITLE else title[: MAX_TITLE - 1] + "…"
 
 
 def title_of(request: Request) -> str:
@@ -727,7 +735,8 @@ def masked_title(request: Request, masked: Request) -> str:
         return clean_title(masked.question.text)
     if masked.tool is None:
         return clean_title(str(masked.args.get("text", "")))
-    parts, size = [], 0
+    parts = []
+    size = 0
     for name, value in masked.args.items():
         part = _short_argument(name, value) if value == request.args.get(name) else "••••"
         if part and size + len(part) <= _BRIEF_TITLE:
@@ -744,7 +753,9 @@ def masked_title(request: Request, masked: Request) -> str:
 #: Where a word of a name in camel case begins.
 _CAMEL_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 #: Limits of a title that is made here: characters of all arguments, arguments, and of each one.
-_BRIEF_TITLE, _BRIEF_PARTS, _BRIEF_TEXT = 90, 3, 48
+_BRIEF_TITLE = 90
+_BRIEF_PARTS = 3
+_BRIEF_TEXT = 48
 
 
 def _short_argument(name: str, value: Json) -> str:

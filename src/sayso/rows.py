@@ -169,8 +169,8 @@ class Call(NamedTuple):
 
     def overdue(self, now: Micros) -> bool:
         """Return whether the request has expired, and is still to be closed."""
-        asked = self.status is CallStatus.ASKED
-        return asked and self.expires_at is not None and self.expires_at <= now
+        is_open = self.status is CallStatus.ASKED
+        return is_open and self.expires_at is not None and self.expires_at <= now
 
     def askable(self, now: Micros) -> bool:
         """Return whether ``settle=`` may be called about this call now, and was not yet."""
@@ -196,9 +196,9 @@ class Call(NamedTuple):
     @property
     def size(self) -> int:
         """About how much text it holds."""
-        shown = len(self.args) + len(self.preview)
-        kept = len(self.original or "") + len(self.written or "")
-        return shown + kept + len(self.result or "")
+        shown_size = len(self.args) + len(self.preview)
+        kept_size = len(self.original or "") + len(self.written or "")
+        return shown_size + kept_size + len(self.result or "")
 
     @property
     def args_to_run(self) -> str:

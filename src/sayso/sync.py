@@ -48,7 +48,8 @@ _Job = tuple[Callable[[], Any], asyncio.Future[Any]]
 
 #: How many calls to the store run at once, and how many seconds a process that exits waits for
 #: them: nothing waits for their results any more.
-_STORE_THREADS, _STORE_EXIT_SECONDS = 16, 3.0
+_STORE_THREADS = 16
+_STORE_EXIT_SECONDS = 3.0
 #: How many functions of users run at once.
 _USER_THREADS = 256
 _EXIT_SOON_SECONDS = 1.0
@@ -329,27 +330,7 @@ def run_on_own_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     if on_loop():
         raise _on_a_loop()
     with context_value(_own_loop, True), asyncio.Runner() as runner:
-        runner.get_loop().set_task_factory(_main_task)
-        return runner.run(_run_main(make))
-
-
-class _MainTask(asyncio.Task[T]):
-    """A task with a short ``repr``.
-
-    ``asyncio.Runner`` asks ``signal`` for its handler of Ctrl-C, and that formats the handler with
-    its task into an error that nobody sees: a twentieth of a short run of an agent.
-    """
-
-    __repr__ = object.__repr__
-
-
-def _main_task(loop: asyncio.AbstractEventLoop, body: Any, **options: Any) -> asyncio.Task[Any]:
-    return _MainTask(body, loop=loop, **options)
-
-
-async def _run_main(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    asyncio.get_running_loop().set_task_factory(None)
-    return await make()
+        return runner.run(make())
 
 
 def stream_twin(
@@ -487,8 +468,8 @@ class Body:
         """Note that a part has ended."""
         with self._lock:
             self._parts -= 1
-            ended = self._parts == 0
-        if ended:
+            is_over = self._parts == 0
+        if is_over:
             self._ended()
 
 

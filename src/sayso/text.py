@@ -45,12 +45,15 @@ _LOOKALIKES = frozenset(
 )
 _BETWEEN_NAMES = re.compile(r"""[\s/\\:;,!?"'`|=&#%*<>()\[\]{}]+""")
 _BETWEEN_LABELS = re.compile(r"[.@_+\-]+")
-_MAX_NOTES, _MAX_CODES, _MAX_NAME = 5, 4, 60
+_MAX_NOTES = 5
+_MAX_CODES = 4
+_MAX_NAME = 60
 
 _TRAILING_BLANK = re.compile(r"[ \t]$", re.MULTILINE)
 _PLAIN_KEY = re.compile(r"\w[\w.\-]*")
 _NOT_STRINGS = frozenset(("true", "false", "null", "none", "{}", "[]"))
-_MAX_LABEL, _MAX_INDENT = 24, 20
+_MAX_LABEL = 24
+_MAX_INDENT = 20
 
 _FINGERPRINT_KEY = os.urandom(32)
 #: Values shorter than this get no fingerprint.
@@ -70,18 +73,18 @@ def visible(text: str) -> Visible:
     """Write out every hidden character. Newline, tab and space stay."""
     if _is_plain(text):
         return Visible(text)
-    shown = _escape(text, _BRACKETS)
+    escaped = _escape(text, _BRACKETS)
     # Each opening bracket is an escape of ours; the agent's own brackets were never hidden.
-    hidden = shown.count("⟨") - sum(map(text.count, _BRACKETS))
-    return Visible(shown, hidden, tuple(_notes(text, hidden)))
+    hidden = escaped.count("⟨") - sum(map(text.count, _BRACKETS))
+    return Visible(escaped, hidden, tuple(_notes(text, hidden)))
 
 
 def inline(text: str) -> str:
     """Like ``visible``, on one line: newline becomes ``⏎`` and tab ``⇥``."""
-    shown = _escape(text, _BRACKETS + "".join(_ARROWS.values()))
+    escaped = _escape(text, _BRACKETS + "".join(_ARROWS.values()))
     for char, arrow in _ARROWS.items():
-        shown = shown.replace(char, arrow)
-    return shown
+        escaped = escaped.replace(char, arrow)
+    return escaped
 
 
 def examined(value: object) -> Visible:
@@ -175,15 +178,15 @@ def _escape_marks(text: str, combining: set[str], table: dict[int, str]) -> Iter
     """Escape by the table, and each combining mark without a letter or after too many others."""
     marks = _MAX_MARKS
     for char in text:
-        shown = table.get(ord(char), char)
-        if shown is not char or char.isspace():
+        escaped = table.get(ord(char), char)
+        if escaped is not char or char.isspace():
             marks = _MAX_MARKS
         elif char in combining:
             marks += 1
-            shown = char if marks <= _MAX_MARKS else _mark(char)
+            escaped = char if marks <= _MAX_MARKS else _mark(char)
         else:
             marks = 0
-        yield shown
+        yield escaped
 
 
 def _strings(value: object) -> Iterator[str]:
@@ -235,7 +238,7 @@ def _odd_letters(name: str, scripts: dict[str, str]) -> list[str]:
     """Return the letters that are mixed with Latin ones, or imitate a label of a Latin host."""
     if name.isascii() or all(scripts[char] != "LATIN" for char in name):
         return []
-    found: list[str] = []
+    names: list[str] = []
     is_host = "." in name or "@" in name
     for label in _BETWEEN_LABELS.split(name):
         letters = [char for char in label if scripts[char]]
@@ -243,8 +246,8 @@ def _odd_letters(name: str, scripts: dict[str, str]) -> list[str]:
         # Two letters are more often a unit (μm, kΩ) than a name.
         mixed = len(odd) < len(letters) and (is_host or len(letters) > 2)
         if mixed or (is_host and _LOOKALIKES.issuperset(odd)):
-            found.extend(odd)
-    return list(dict.fromkeys(found))
+            names.extend(odd)
+    return list(dict.fromkeys(names))
 
 
 def _entries(value: object, depth: int) -> list[tuple[int, str, object]]:
@@ -271,8 +274,8 @@ def _indent(depth: int) -> str:
 def _block(text: str, depth: int) -> list[str]:
     """Put each line of a text behind a gutter, and write out a space at the end of a line."""
     gutter = _indent(depth) + "│ "
-    shown = _TRAILING_BLANK.sub(lambda found: _mark(found[0]), _escape(text, _BRACKETS))
-    return [gutter + line for line in shown.split("\n")]
+    escaped = _TRAILING_BLANK.sub(lambda found: _mark(found[0]), _escape(text, _BRACKETS))
+    return [gutter + line for line in escaped.split("\n")]
 
 
 def _scalar(value: object) -> str:

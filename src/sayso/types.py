@@ -177,13 +177,13 @@ class Question:
             raise InvalidCall("a question takes options or a schema, not both", "schema")
         if self.multiple and not options:
             raise InvalidCall("only a question with options can take several answers", "multiple")
-        seen: list[Json] = []
+        values: list[Json] = []
         for index, option in enumerate(options):
             if not isinstance(option.label, str) or not option.label.strip():
                 raise InvalidCall("an option needs a label", f"options[{index}].label")
-            if option.answer in seen:
+            if option.answer in values:
                 raise InvalidCall("two options have the same value", f"options[{index}].value")
-            seen.append(option.answer)
+            values.append(option.answer)
         if not options and self.schema is None and not self.free_text:
             raise InvalidCall(
                 "the question has no way to answer: pass options, a schema or free_text", "options"
@@ -207,8 +207,8 @@ _LIKELY_NAMES = {
 
 def suggests_names(function: Callable[P, T]) -> Callable[P, T]:
     """Make the error about a likely wrong keyword name the right one."""
-    known = inspect.signature(function).parameters
-    wrong = {name: right for name, right in _LIKELY_NAMES.items() if right in known}
+    parameters = inspect.signature(function).parameters
+    wrong = {name: right for name, right in _LIKELY_NAMES.items() if right in parameters}
 
     @wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -279,8 +279,8 @@ class Edit(Decision):
                 raise InvalidDecision(
                     f"the call has no argument {name!r:.80} to remove; it has {has}", "unset"
                 )
-        kept = {name: value for name, value in shown.items() if name not in self.unset}
-        return {**kept, **self.args}
+        values = {name: value for name, value in shown.items() if name not in self.unset}
+        return {**values, **self.args}
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,10 +357,10 @@ def plain_name(name: str) -> str:
     """
     if name.isascii() and name.isprintable():
         return " ".join(name.split())
-    shown = "".join(
+    characters = "".join(
         " " if char in "\t\n\r" else char for char in unicodedata.normalize("NFKC", name)
     )
-    return " ".join("".join(char for char in shown if not _is_hidden(char)).split())
+    return " ".join("".join(char for char in characters if not _is_hidden(char)).split())
 
 
 def _is_hidden(char: str) -> bool:

@@ -47,8 +47,8 @@ def question_json(question: Question) -> dict[str, Json]:
 
 def stored_question(question: Question) -> dict[str, Json]:
     """Return a question as it is stored and hashed, with the order of its form's fields."""
-    shown = question_json(question)
-    return {**shown, "schema": keep_field_order(shown["schema"])}
+    question_fields = question_json(question)
+    return {**question_fields, "schema": keep_field_order(question_fields["schema"])}
 
 
 def question_from(value: Mapping[str, Any]) -> Question:
@@ -87,7 +87,9 @@ def request_of(
     args = codec.loads(call.args)
     question = question_from(args) if call.kind == "question" else None
     schema = codec.loads(tool.schema)["parameters"] if tool is not None else None
-    terms, doubt, evidence = call.terms, call.doubt, None
+    terms = call.terms
+    doubt = call.doubt
+    evidence = None
     if doubt is not None and doubt.answer:
         evidence = Evidence(doubt.answer, doubt.said, moment(doubt.at))
     return Request(
@@ -201,9 +203,9 @@ def _execution(call: Call, attempt_running: bool) -> Execution:
         # For these, it is a text: why the call failed, was cancelled, or (a read) is to be retried.
         is_text = call.status in (CallStatus.FAILED, CallStatus.CANCELLED, CallStatus.READY)
         result = call.result if is_text else codec.loads(call.result)
-    kept = call.status is not CallStatus.DONE or call.result is not None
+    has_result = call.status is not CallStatus.DONE or call.result is not None
     status = str(call.status) if started else "none"
-    return Execution(status, call.attempt, result, kept, attempt_running)
+    return Execution(status, call.attempt, result, has_result, attempt_running)
 
 
 # -- requests as JSON: ``sayso.types`` says which fields there are, and this follows it
@@ -325,15 +327,15 @@ def _each(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> An
     """Apply a change to a schema and to all schemas inside it."""
     if not isinstance(schema, dict):
         return schema
-    found = dict(schema)
+    changed = dict(schema)
     for key, value in schema.items():
         if key in _MAPS and isinstance(value, dict):
-            found[key] = {name: _each(one, change) for name, one in value.items()}
+            changed[key] = {name: _each(item, change) for name, item in value.items()}
         elif key in _LISTS and isinstance(value, list):
-            found[key] = [_each(one, change) for one in value]
+            changed[key] = [_each(item, change) for item in value]
         elif key in _ONES:
-            found[key] = _each(value, change)
-    return change(found)
+            changed[key] = _each(value, change)
+    return change(changed)
 
 
 def _note_order(node: dict[str, Any]) -> dict[str, Any]:
@@ -343,12 +345,15 @@ def _note_order(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _restore_order(node: dict[str, Any]) -> dict[str, Any]:
-    names, fields = node.get(FIELD_ORDER), node.get("properties")
+    names = node.get(FIELD_ORDER)
+    fields = node.get("properties")
     if not isinstance(names, list) or not isinstance(fields, dict):
         return node
     order = [name for name in names if isinstance(name, str) and name in fields]
-    kept = {name: fields[name] for name in (*order, *fields)}
-    return {key: kept if key == "properties" else node[key] for key in node if key != FIELD_ORDER}
+    ordered = {name: fields[name] for name in (*order, *fields)}
+    return {
+        key: ordered if key == "properties" else node[key] for key in node if key != FIELD_ORDER
+    }
 
 
 # -- people
@@ -373,7 +378,8 @@ def person_json(person: Person) -> dict[str, Any]:
 
 def credential_json(credential: Credential) -> dict[str, Any]:
     """Return a token, link, session or passkey as JSON. Its secret is not stored."""
-    device, place = credential.device, ""
+    device = credential.device
+    place = ""
     if credential.kind == "session" and " at " in device:
         device, _, place = device.rpartition(" at ")
     return {

@@ -102,9 +102,11 @@ class Expected:
 
     def follows(self, event: Event, body: Body | None, *, pruned: bool) -> bool:
         """Note the place of an event. Return whether the row can still be derived from it."""
-        self.seq, self.pos = event.seq, event.pos
+        self.seq = event.seq
+        self.pos = event.pos
         if body is None:
-            self.body_missing, self.pruned = True, pruned
+            self.body_missing = True
+            self.pruned = pruned
         return not self.body_missing
 
 
@@ -180,8 +182,8 @@ class ExpectedCall(Expected):
         return _NEXT_STATUS[type]
 
     def _check_signed(self, event: Event, body: Body, keys: Keyring) -> None:
-        wanted = self.doubt_digest if self.status is _S.IN_DOUBT else self.digest
-        if body["digest"] != wanted:
+        expected_digest = self.doubt_digest if self.status is _S.IN_DOUBT else self.digest
+        if body["digest"] != expected_digest:
             raise ImpossibleEvent("the decision is about something else")
         decided = _decision(event, body)
         try:
@@ -212,15 +214,22 @@ def _status_after_decision(decision: str, in_doubt: bool) -> CallStatus:
 
 def _asked(expected: ExpectedCall, event: Event, body: Body) -> None:
     _set_content(expected, event, body)
-    expected.asked, expected.expires = True, body["expires"]
-    expected.decision, expected.by_rule, expected.grant = None, False, None
-    expected.votes, expected.result = [], None
+    expected.asked = True
+    expected.expires = body["expires"]
+    expected.decision = None
+    expected.by_rule = False
+    expected.grant = None
+    expected.votes = []
+    expected.result = None
 
 
 def _set_content(expected: ExpectedCall, event: Event, body: Body) -> None:
-    expected.digest, expected.args, expected.tool = body["digest"], body["args"], body["tool"]
+    expected.digest = body["digest"]
+    expected.args = body["args"]
+    expected.tool = body["tool"]
     if expected.status is None:
-        expected.created, expected.first_args = event.at, body["args"]
+        expected.created = event.at
+        expected.first_args = body["args"]
 
 
 #: What a policy, a grant or an earlier rejection decided.
@@ -242,7 +251,8 @@ def _decided_by_rule(expected: ExpectedCall, event: Event, body: Body) -> None:
 
 
 def _revised(expected: ExpectedCall, event: Event, body: Body) -> None:
-    expected.digest, expected.args = body["digest"], body["args"]
+    expected.digest = body["digest"]
+    expected.args = body["args"]
     expected.votes = []
 
 
@@ -331,7 +341,8 @@ def _started(expected: ExpectedCall, event: Event, body: Body) -> None:
     if body["digest"] != expected.digest:
         what = "read" if event.type == "read_started" else event.type
         raise ImpossibleEvent(f"something else was {what}")
-    expected.attempt, expected.grant = body["attempt"], body["grant"]
+    expected.attempt = body["attempt"]
+    expected.grant = body["grant"]
     if event.type == "released":
         expected.caller = None
     else:
@@ -384,7 +395,8 @@ def _attempt_ended(expected: ExpectedCall, event: Event, body: Body) -> None:
 
 
 def _settled(expected: ExpectedCall, event: Event, body: Body) -> None:
-    doubt, answer = expected.doubt, body["answer"]
+    doubt = expected.doubt
+    answer = body["answer"]
     if doubt is None or body["attempt"] != expected.attempt or answer not in SETTLEMENTS:
         raise ImpossibleEvent("settle= was asked about another attempt")
     if doubt.answer not in ("", "unknown") or doubt.ask_at > event.at:
@@ -454,15 +466,15 @@ def call_mismatches(call: Call, expected: ExpectedCall, keys: Keyring) -> list[s
             "result": call.result == expected.result,
             "created": call.created == expected.created,
         }
-        found = [name for name, does_match in matches.items() if not does_match]
+        mismatches = [name for name, does_match in matches.items() if not does_match]
         # The digest covers the rest: terms, binds, nonce, agent, revision, tool digest.
-        if not found and codec.digest(envelope(call)) != call.digest:
-            found.append("terms, or another column under its digest")
-        if not found and keys.rows and row_wrong(keys, call):
-            found.append("another column under its MAC")
+        if not mismatches and codec.digest(envelope(call)) != call.digest:
+            mismatches.append("terms, or another column under its digest")
+        if not mismatches and keys.rows and row_wrong(keys, call):
+            mismatches.append("another column under its MAC")
     except DAMAGE_ERRORS as error:
         return [f"a column that cannot be read ({reason_of(error)})"]
-    return found
+    return mismatches
 
 
 def _same_doubt(stored: Doubt | None, expected: Doubt | None) -> bool:
@@ -480,15 +492,16 @@ def _same_original(call: Call, expected: ExpectedCall) -> bool:
 
 
 def _same_decision(call: Call, expected: ExpectedCall) -> bool:
-    decision, wanted = call.decision, expected.decision
-    if decision is None or wanted is None or not expected.by_rule:
-        return decision == wanted
+    decision = call.decision
+    expected_decision = expected.decision
+    if decision is None or expected_decision is None or not expected.by_rule:
+        return decision == expected_decision
     # A policy's or a grant's decision is not signed; the row holds what the event leaves out.
-    if wanted.type == "reject":
-        return decision == replace(wanted, message=decision.message)
-    if wanted.type == "deny":
-        return decision == replace(wanted, message=call.terms.description)
-    return decision == replace(wanted, type="allow" if call.grant is None else "grant")
+    if expected_decision.type == "reject":
+        return decision == replace(expected_decision, message=decision.message)
+    if expected_decision.type == "deny":
+        return decision == replace(expected_decision, message=call.terms.description)
+    return decision == replace(expected_decision, type="allow" if call.grant is None else "grant")
 
 
 def _has_quorum(call: Call, expected: ExpectedCall) -> bool:
@@ -534,7 +547,8 @@ class ExpectedRun(Expected):
         if "run" in writes:
             if self.began is not None:
                 raise ImpossibleEvent(f"run {self.id} starts a second time")
-            self.began, self.created = tuple(writes["run"]), event.at
+            self.began = tuple(writes["run"])
+            self.created = event.at
         elif self.began is None:
             raise ImpossibleEvent(f"{event.type!r} for run {self.id}, which never started")
         self._move(event, body)
@@ -566,18 +580,18 @@ def run_mismatches(
     run: Run, expected: ExpectedRun, open_calls: Counter[CallStatus], keys: Keyring
 ) -> list[str]:
     """Return the columns in which a run's row does not match its events, or its MAC."""
-    ended = expected.status not in LIVE
+    is_over = expected.status not in LIVE
     matches = {
         "thread": run.thread == expected.thread,
         "agent": expected.began == (run.agent, run.agent_digest, run.requester, run.parent_call),
         "created": run.created == expected.created,
-        "status": run.status is expected.status if ended else run.status in LIVE,
+        "status": run.status is expected.status if is_over else run.status in LIVE,
         "stop": _hash(run.stop or None) == expected.stop,
         "snapshot": _hash(run.snapshot) == expected.snapshot,
         "output": _hash(run.output) == expected.output,
         "scope": _hash(run.scope or None) == expected.scope,
         "token": run.token >= expected.token,
-        "lease": not ended or (run.owner, run.ready_at) == (None, None),
+        "lease": not is_over or (run.owner, run.ready_at) == (None, None),
         **{name: getattr(run, name) == open_calls[state] for state, name in COUNTERS.items()},
     }
     wrong = [name for name, does_match in matches.items() if not does_match]
@@ -637,10 +651,10 @@ def message_problems(
     """
     rows = {message.seq: message for message in messages}
     for first, last, digest, event in appended:
-        found = [rows.pop(seq) for seq in range(first, last + 1) if seq in rows]
-        if len(found) < last - first + 1:
+        stored_rows = [rows.pop(seq) for seq in range(first, last + 1) if seq in rows]
+        if len(stored_rows) < last - first + 1:
             yield event, f"some of the messages {first} to {last} are missing"
-        elif messages_hash(found) != digest:
+        elif messages_hash(stored_rows) != digest:
             yield event, f"the messages {first} to {last} were changed"
     if rows:
         yield None, f"message {min(rows)} is in the table, but no event appended it"

@@ -59,7 +59,8 @@ class Seals:
         self._problems = problems
         #: The number and hash of a seal that was verified earlier.
         self._known = known
-        self._n, self._hash = 0, ""
+        self._n = 0
+        self._hash = ""
         self._unreadable = False
         self.count = 0
         self.heads: dict[str, SealedHead] = {}
@@ -95,13 +96,15 @@ class Seals:
         try:
             heads = {thread: SealedHead(seq, hash, seal.n) for thread, seq, hash in _heads(seal)}
         except DAMAGE_ERRORS:
-            heads, wrong = {}, wrong or "has heads that cannot be read"
+            heads = {}
+            wrong = wrong or "has heads that cannot be read"
         if wrong:
             self._report(seal.n, wrong)
             self.claimed.update({thread: head.seq for thread, head in heads.items()})
         else:
             self.heads.update(heads)
-        self._n, self._hash = seal.n, seal.hash
+        self._n = seal.n
+        self._hash = seal.hash
 
     def _wrong(self, seal: Seal) -> str:
         if seal.n > self._n + 1:
@@ -155,7 +158,8 @@ class SystemThread:
 
     def __init__(self, seals: Seals) -> None:
         self._seals = seals
-        self._seq, self._hash = 0, ""
+        self._seq = 0
+        self._hash = ""
         #: Pruned runs, and the time before which their events were pruned.
         self._pruned: dict[str, Micros] = {}
         #: How often pruned calls used each grant.
@@ -176,7 +180,8 @@ class SystemThread:
                 if not wrong and event.body is not None:
                     with suppress(*DAMAGE_ERRORS):
                         self._apply(event, json.loads(event.body))
-                self._seq, self._hash = event.seq, event.hash
+                self._seq = event.seq
+                self._hash = event.hash
         except Unreadable:
             pass  # the check of this thread reports the row
 
@@ -239,23 +244,23 @@ def system_row_problems(
     people: dict[str, Any] = {person.name: person for person in store.people()}
     tokens: dict[str, Any] = {credential.id: credential for credential in store.credentials()}
     newest = {name: states[-1] for name, states in system.people.items()}
-    found: list[Problem] = []
-    for noun, rows, known in (
+    problems: list[Problem] = []
+    for noun, rows, expected_rows in (
         ("grant", grants, system.grants),
         ("person", people, newest),
         ("token", tokens, system.tokens),
     ):
-        for name in rows.keys() - known.keys():
+        for name in rows.keys() - expected_rows.keys():
             what = f"{noun} {name} is in the table, but no event issued it"
-            found.append(Problem(SYSTEM_THREAD, 0, 0, what))
-        for name, issued in known.items():
+            problems.append(Problem(SYSTEM_THREAD, 0, 0, what))
+        for name, issued in expected_rows.items():
             uses = spent[name] + system.pruned_uses[name]
             wrong = _wrong_columns(rows.get(name), issued, uses, store)
             if wrong:
                 event = issued.event
                 what = f"{noun} {name} does not match the record: {', '.join(wrong)}"
-                found.append(Problem(event.thread, event.seq, event.pos, what))
-    return found
+                problems.append(Problem(event.thread, event.seq, event.pos, what))
+    return problems
 
 
 def _wrong_columns(
@@ -266,11 +271,14 @@ def _wrong_columns(
         # The row of a session or a link is deleted some time after it has ended.
         return [] if issued.body.get("kind") in ("session", "link") else ["its row is missing"]
     if isinstance(row, Grant):
-        matches, signed = _grant_matches(row, issued, spent), grant_bytes(row)
+        matches = _grant_matches(row, issued, spent)
+        signed = grant_bytes(row)
     elif isinstance(row, Person):
-        matches, signed = _person_matches(row, issued), person_bytes(row)
+        matches = _person_matches(row, issued)
+        signed = person_bytes(row)
     else:
-        matches, signed = _credential_matches(row, issued), credential_bytes(row)
+        matches = _credential_matches(row, issued)
+        signed = credential_bytes(row)
     wrong = [name for name, does_match in matches.items() if not does_match]
     if not wrong:
         genuine = store.keys.verify(signed, row.signature)
@@ -282,7 +290,8 @@ def _wrong_columns(
 
 def _grant_matches(grant: Grant, issued: Issuance, spent: int) -> dict[str, bool]:
     body = issued.body
-    uses, left = body["uses"], grant.uses_left
+    uses = body["uses"]
+    left = grant.uses_left
     return {
         "agent": grant.agent == body["agent"],
         "tool": (grant.tool, grant.tool_digest) == (body["tool"], body["tool_digest"]),

@@ -109,8 +109,10 @@ class _BatchRows:
         calls = {event.call for event in events if event.call} - self._calls.keys()
         runs = {event.run for event in events if event.run} - self._runs.keys()
         if calls:
-            found = {listed.call.id: listed for listed in self._store.listed_calls(sorted(calls))}
-            self._calls.update((call, found.get(call)) for call in calls)
+            listed_calls = {
+                listed.call.id: listed for listed in self._store.listed_calls(sorted(calls))
+            }
+            self._calls.update((call, listed_calls.get(call)) for call in calls)
         if runs:
             rows = {run.id: run for run in self._store.runs_with_ids(sorted(runs))}
             self._runs.update((run, rows.get(run)) for run in runs)
@@ -158,10 +160,10 @@ def _by_thread(names: Sequence[str], rows: Sequence[R]) -> dict[str, list[R]]:
     """Return the rows of each thread; none if there are more than the threads' rows say."""
     if len(rows) >= _BATCH_EVENTS:
         return {}
-    found: dict[str, list[R]] = {name: [] for name in names}
+    rows_by_thread: dict[str, list[R]] = {name: [] for name in names}
     for row in rows:
-        found[row.thread].append(row)
-    return found
+        rows_by_thread[row.thread].append(row)
+    return rows_by_thread
 
 
 class _Findings:
@@ -224,7 +226,9 @@ class _ThreadCheck:
         self._reported_seq = 0
         self._findings = findings
         self._problems = findings.problems
-        self.seq, self.pos, self.hash = 0, 0, ""
+        self.seq = 0
+        self.pos = 0
+        self.hash = ""
 
     def run(self) -> None:
         try:
@@ -277,7 +281,9 @@ class _ThreadCheck:
             self._report(event.seq, wrong, event.pos)
         if not self._chain_broken:
             self._replay(event, trusted=not wrong)
-        self.seq, self.pos, self.hash = event.seq, event.pos, event.hash
+        self.seq = event.seq
+        self.pos = event.pos
+        self.hash = event.hash
 
     def _is_misplaced(self, event: Event) -> bool:
         """Report a missing or duplicate event. Return whether to skip this one."""
@@ -319,7 +325,8 @@ class _ThreadCheck:
             yield self.seq, "its thread says that the chain ends with another hash"
         elif self._keys.rows and (wrong := row_wrong(self._keys, thread)):
             yield self.seq + 1, f"no key proves that the chain ends at row {self.seq}: {wrong}"
-        sealed, reach = thread.sealed, self._seals.reach(thread.id)
+        sealed = thread.sealed
+        reach = self._seals.reach(thread.id)
         if self._head is not None and self.seq < self._head.seq:
             rows = f"the rows up to {self._head.seq}"
             yield self.seq + 1, f"it is missing: seal {self._head.n} has {rows}"
@@ -400,16 +407,20 @@ class _ThreadCheck:
         return f"does not match the record: {', '.join(columns)}" if columns else ""
 
     def _check_conversation(self) -> None:
-        thread, expected = self._thread, self._conversation
-        rows, missing = list(self._store.messages(thread.id)), expected.body_missing
+        thread = self._thread
+        expected = self._conversation
+        rows = list(self._store.messages(thread.id))
+        missing = expected.body_missing
         appended = expected.appended
-        found = list(message_problems(appended, rows, thread.messages, body_missing=missing))
-        if not found and self._keys.rows:
+        problems = list(message_problems(appended, rows, thread.messages, body_missing=missing))
+        if not problems and self._keys.rows:
             wrong = [row.seq for row in rows if row_wrong(self._keys, row)]
-            found += [(None, f"message {seq} was changed: its MAC does not hold") for seq in wrong]
+            problems += [
+                (None, f"message {seq} was changed: its MAC does not hold") for seq in wrong
+            ]
         if thread.owner != expected.owner and not (missing and not expected.owner):
-            found.append((None, f"its owner is {thread.owner!r}, but was {expected.owner!r}"))
-        for event, what in found:
+            problems.append((None, f"its owner is {thread.owner!r}, but was {expected.owner!r}"))
+        for event, what in problems:
             seq, pos = (self.seq, self.pos) if event is None else (event.seq, event.pos)
             self._problems.add(self._problem(seq, pos, what), table=True)
 
@@ -442,13 +453,14 @@ class _ThreadCheck:
 
     def _check_call_row(self, expected: ExpectedCall) -> None:
         try:
-            found = self._store.call(expected.id)
+            stored_call = self._store.call(expected.id)
         except DAMAGE_ERRORS as error:
-            found, wrong = None, f"has a row that cannot be read: {reason_of(error)}"
+            stored_call = None
+            wrong = f"has a row that cannot be read: {reason_of(error)}"
         else:
-            wrong = self._call_row_problem(found, expected)
-        if found is not None:
-            self._findings.calls[found.call.run] += 1
+            wrong = self._call_row_problem(stored_call, expected)
+        if stored_call is not None:
+            self._findings.calls[stored_call.call.run] += 1
         if expected.effect_key and not expected.body_missing:
             self._findings.effects[expected.effect_key] = expected.id
         self._report_row("call", expected, wrong)
@@ -464,7 +476,7 @@ class _ThreadCheck:
         decisions: list[Vote | Decided] = list(found.call.votes)
         if found.call.decision is not None:
             decisions.append(found.call.decision)
-        if any(self._wrong_people(found.call, one) for one in decisions):
+        if any(self._wrong_people(found.call, decision) for decision in decisions):
             return "names other people who could decide it than the record of people does"
         if list_status_of(found.call) == UNASKED:
             return ""
@@ -478,7 +490,8 @@ class _ThreadCheck:
 
     def _listing_problem(self, found: ListedCall) -> str:
         """Return what hides a request from lists: no MAC covers its tool and the list index."""
-        call, tool = found.call, self._store.tool(found.call)
+        call = found.call
+        tool = self._store.tool(found.call)
         if tool is None and names_tool(call):
             return f"is hidden: the row of its tool {call.tool} is missing"
         if tool is not None and not is_genuine_tool(tool):
@@ -539,8 +552,8 @@ class _StoreCheck:
         self._since = since
         self._found = _Findings()
         self._problems = self._found.problems
-        known = (0, "") if since is None else (since.seal, since.seal_hash)
-        self._seals = Seals(self._problems, known)
+        last_seal = (0, "") if since is None else (since.seal, since.seal_hash)
+        self._seals = Seals(self._problems, last_seal)
         self._system = SystemThread(self._seals)
         #: Threads that moved since the checkpoint.
         self._moved: set[str] = set()
@@ -556,15 +569,15 @@ class _StoreCheck:
         else:
             self._check_threads("", None)
         self._in_snapshot(self._check_outside_threads)
-        found = self._found
+        findings = self._found
         return Report(
-            threads=len(found.threads),
-            unmoved=len(found.skipped),
-            events=found.events,
+            threads=len(findings.threads),
+            unmoved=len(findings.skipped),
+            events=findings.events,
             seals=self._seals.count,
-            unsealed=found.unsealed,
-            problems=found.problems.first(),
-            found=found.problems.found,
+            unsealed=findings.unsealed,
+            problems=findings.problems.first(),
+            found=findings.problems.found,
             checkpoint=checkpoint,
         )
 
@@ -774,7 +787,8 @@ class _StoreCheck:
                 if wrong := self._effect_problem(effect):
                     self._report_row(f"effect {effect.key} {wrong}", effect.thread)
             for key, call_id in self._found.effects.items():
-                held, call = store.effect(key), store.call(call_id)
+                held = store.effect(key)
+                call = store.call(call_id)
                 # A pruned call leaves its key behind, and it must be there.
                 if (held is None or held.call != call_id) and (call is None or _has_key(call, key)):
                     self._report_row(f"effect {key} of call {call_id} is missing from the table")
@@ -798,10 +812,11 @@ class _StoreCheck:
             self._report_row(f"the refusals cannot be read: {reason_of(error)}")
 
     def _refusal_problem(self, refusal: Refusal) -> str:
-        store, found = self._rows, self._found
+        store = self._rows
+        findings = self._found
         if store.keys.rows and (wrong := row_wrong(store.keys, refusal)):
             return f"was changed: {wrong}"
-        expected = found.refusals.get(refusal.id)
+        expected = findings.refusals.get(refusal.id)
         if expected is not None:
             columns = [
                 name
@@ -810,14 +825,14 @@ class _StoreCheck:
             ]
             if columns:
                 return f"does not match the record: {', '.join(columns)}"
-        elif refusal.thread not in found.skipped and not self._was_rejected(refusal):
+        elif refusal.thread not in findings.skipped and not self._was_rejected(refusal):
             return "is in the table, but no event made it"
-        lifted = refusal.id in self._system.lifted or refusal.id in found.overturned
+        lifted = refusal.id in self._system.lifted or refusal.id in findings.overturned
         if lifted and refusal.lifted is None:
             return "was lifted, but its row was put back"
         # The event that overturned it may be pruned, or in a thread that was not read again.
-        known = lifted or self._system.has_pruned or found.skipped
-        if refusal.lifted is not None and not known:
+        is_explained = lifted or self._system.has_pruned or findings.skipped
+        if refusal.lifted is not None and not is_explained:
             return "is lifted, but no event says so"
         return ""
 

@@ -180,13 +180,13 @@ class Propose(RunCommand):
 
     @property
     def needs(self) -> Needs:
-        asked: set[tuple[str, str]] = set()
+        equal_calls: set[tuple[str, str]] = set()
         callers: list[str] = []
         effects: list[str] = []
         equals: dict[tuple[str, str, str], None] = {}
         for call in self.calls:
             if call.terms.verdict == "ask":
-                asked.add((self.agent, call.tool_digest))
+                equal_calls.add((self.agent, call.tool_digest))
             if call.caller:
                 callers.append(call.caller)
             if call.effect_key and self.owner is not None:
@@ -197,7 +197,7 @@ class Propose(RunCommand):
             run=self.run,
             keys=tuple([call.key for call in self.calls]),
             callers=tuple(callers),
-            grants_for=tuple(sorted(asked)),
+            grants_for=tuple(sorted(equal_calls)),
             effects=tuple(effects),
             refusals_for=tuple(equals),
         )

@@ -116,8 +116,8 @@ def _repeat_or_conflict(work: UnitOfWork, call: Call, command: Decide) -> Call:
     by = present(work, command.by)
     if won is not None and won.same_as(_unsigned(work, command, won.digest, by, won.on_behalf_of)):
         # An edit made a new digest, and its repetition still names the one before.
-        seen = command.type == "edit" or command.seen_digest in (None, won.digest)
-        if seen and command.args in (None, call.args, call.args_to_run):
+        same_digest = command.type == "edit" or command.seen_digest in (None, won.digest)
+        if same_digest and command.args in (None, call.args, call.args_to_run):
             return call
     if won is None:
         raise AlreadyDecided(f"request {call.id} is {call.status}: there is nothing to decide")
@@ -165,8 +165,8 @@ def check_reviewer(call: Call, by: Proven, now: Micros) -> str:
     on_behalf_of = ""
     if not is_meant(call, own_names(by)):
         absent = by.stands_for if by.name != requester and by.role != "chat" else ()
-        meant = (person.name for person in absent if _may_be_represented(call, person))
-        on_behalf_of = next(meant, "")
+        absent_names = (person.name for person in absent if _may_be_represented(call, person))
+        on_behalf_of = next(absent_names, "")
         if not on_behalf_of:
             raise NotAllowed(
                 f"{by.name} may not decide {call.id}: it is for {', '.join(terms.reviewers)}"
@@ -197,10 +197,12 @@ def is_meant(call: Call, names: Collection[str]) -> bool:
 
 def _may_be_represented(call: Call, person: Person) -> bool:
     """Return whether a person who is away could have decided a request."""
-    asked = not call.terms.requester_decides and person.name == plain_name(
+    is_requester = not call.terms.requester_decides and person.name == plain_name(
         requester_name(call.requester)
     )
-    return person.role in ("reviewer", "admin") and is_meant(call, person.names) and not asked
+    return (
+        person.role in ("reviewer", "admin") and is_meant(call, person.names) and not is_requester
+    )
 
 
 def counts(work: UnitOfWork, call: Call, vote: Vote) -> bool:
@@ -308,10 +310,10 @@ def _approve(work: UnitOfWork, call: Call, command: Decide, decided: Decided, by
     """Count an approval or an edit, and make the call ready if the quorum is reached."""
     doubted = call.status is CallStatus.IN_DOUBT
     if command.type == "edit":
-        shown = set(call.refusals)
+        shown_refusals = set(call.refusals)
         call, decided = _revise(work, call, command, decided)
         # The editor sees first that the new arguments were rejected before.
-        if not shown.issuperset(call.refusals) or not _may_vote(work, call, by):
+        if not shown_refusals.issuperset(call.refusals) or not _may_vote(work, call, by):
             return call
     elif not doubted:
         check_overturn(work, call, by, decided.on_behalf_of)
@@ -475,8 +477,8 @@ def stop_run(work: UnitOfWork, reason: str, to: CallStatus, by: str) -> None:
 
 def _close_unstarted(work: UnitOfWork, call: Call, to: CallStatus, by: str, reason: str) -> None:
     # A cancelled call has the reason in place of a result.
-    said = reason if to is CallStatus.CANCELLED and reason else None
-    call = work.move(call, to, result=said)
+    result = reason if to is CallStatus.CANCELLED and reason else None
+    call = work.move(call, to, result=result)
     work.emit(str(to), actor=by, call=call, reason=reason)
 
 

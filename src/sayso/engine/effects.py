@@ -26,7 +26,8 @@ from sayso.rows import Call, CallStatus, EffectKey
 from sayso.types import Terms
 
 #: The text of a failure because an effect belongs to another call; see ``first_request``.
-_DUPLICATE, _BELONGS = "DuplicateEffect: the effect ", " belongs to "
+_DUPLICATE = "DuplicateEffect: the effect "
+_BELONGS = " belongs to "
 
 
 def is_remote(binds: str) -> bool:
@@ -60,7 +61,7 @@ def take_key(work: UnitOfWork, call: Call) -> EffectKey | None:
     if held is not None and held.call != call.id:
         return held
     if held is None:
-        taken = EffectKey(
+        effect = EffectKey(
             key=call.effect_key,
             call=call.id,
             run=call.run,
@@ -69,7 +70,7 @@ def take_key(work: UnitOfWork, call: Call) -> EffectKey | None:
             requester=call.requester,
             created=work.now,
         )
-        work.effects[taken.key] = work.taken_effects[taken.key] = taken
+        work.effects[effect.key] = work.taken_effects[effect.key] = effect
     return None
 
 
@@ -85,16 +86,18 @@ def free_key(work: UnitOfWork, call: Call) -> None:
 
 def close_duplicate(work: UnitOfWork, call: Call, first: EffectKey) -> Call:
     """Close a call whose effect belongs to another one, with that one's result if allowed."""
-    found = work.calls.get(first.call) or work.effect_owners.get(first.call)
-    known = found is not None and found.status is CallStatus.DONE and found.result is not None
+    owner = work.calls.get(first.call) or work.effect_owners.get(first.call)
+    has_result = owner is not None and owner.status is CallStatus.DONE and owner.result is not None
     same = (first.agent, first.requester) == (call.agent, call.requester)
     wants = call.terms.on_duplicate == "result"
-    if wants and known and same and found is not None and found.tool == call.tool:
-        to, result = CallStatus.DONE, found.result
+    if wants and has_result and same and owner is not None and owner.tool == call.tool:
+        to = CallStatus.DONE
+        result = owner.result
     else:
-        status = "was pruned" if found is None else f"is {found.status}"
-        named = f"{_DUPLICATE}{shown_key(call.effect_key)!r}{_BELONGS}{first.call}"
-        to, result = CallStatus.FAILED, f"{named}, which {status}: it does not run again"
+        status = "was pruned" if owner is None else f"is {owner.status}"
+        message = f"{_DUPLICATE}{shown_key(call.effect_key)!r}{_BELONGS}{first.call}"
+        to = CallStatus.FAILED
+        result = f"{message}, which {status}: it does not run again"
     call = work.move(call, to, result=result)
     work.emit(
         "duplicate",

@@ -81,9 +81,10 @@ def _given_for(under: Mapping[str, Any], by: str, call: Call) -> bool:
         return False  # it was given for another run only
     if RISKS.index(under.get("risk", Risk().level)) < RISKS.index(terms.risk.level):
         return False
-    given, least = under.get("reviewers", ()), under.get("assurance", Terms().assurance)
+    reviewers = under.get("reviewers", ())
+    least = under.get("assurance", Terms().assurance)
     theirs = not terms.reviewers or by in terms.reviewers
-    if not theirs and not (given and set(given) <= set(terms.reviewers)):
+    if not theirs and not (reviewers and set(reviewers) <= set(terms.reviewers)):
         return False
     return ASSURANCE.index(terms.assurance) <= ASSURANCE.index(least)
 

@@ -166,7 +166,8 @@ def present(work: UnitOfWork, by: Reviewer) -> Proven:
         credential = work.credentials.get(by.proof)
         if by.confirmation is not None:
             passkey = work.credentials.get(by.confirmation.hash)
-    absent, verify = work.people.values(), work.deps.verify
+    absent = work.people.values()
+    verify = work.deps.verify
     return rights_of(by, person, credential, passkey, absent, work.now, verify)
 
 
@@ -216,11 +217,11 @@ def _facts(person: Person) -> dict[str, object]:
 def add_person(work: UnitOfWork, command: AddPerson) -> Person:
     """Add a person or an agent, or with ``restore`` one who was removed."""
     actor = _require_admin(work, command.by)
-    wanted = command.person
-    existing = work.person(wanted.name)
-    if existing is not None and existing.name != wanted.name:
+    new_person = command.person
+    existing = work.person(new_person.name)
+    if existing is not None and existing.name != new_person.name:
         raise Conflict(
-            f"{wanted.name!r} looks like {existing.name!r}, which is taken: use another name"
+            f"{new_person.name!r} looks like {existing.name!r}, which is taken: use another name"
         )
     if existing is not None and existing.active:
         raise Conflict(
@@ -233,8 +234,9 @@ def add_person(work: UnitOfWork, command: AddPerson) -> Person:
             "them: for somebody else, use another name; for the same person, use --restore"
         )
     created = work.now if existing is None else existing.created
-    look, since = look_of(wanted.name), 0 if existing is None else work.now
-    person = _put(work, wanted._replace(look=look, created=created, since=since))
+    look = look_of(new_person.name)
+    since = 0 if existing is None else work.now
+    person = _put(work, new_person._replace(look=look, created=created, since=since))
     work.emit_system("person_added", actor=actor, **_facts(person))
     return person
 
@@ -308,26 +310,26 @@ def _put_credential(work: UnitOfWork, credential: Credential) -> Credential:
 
 
 def _end(work: UnitOfWork, credentials: Iterable[Credential], actor: str) -> tuple[Credential, ...]:
-    ended = tuple(_put_credential(work, c._replace(revoked=work.now)) for c in credentials)
-    for credential in ended:
+    revoked = tuple(_put_credential(work, c._replace(revoked=work.now)) for c in credentials)
+    for credential in revoked:
         work.emit_system(
             "token_revoked", actor=actor, token=credential.id, person=credential.person
         )
-    return ended
+    return revoked
 
 
 def add_credential(work: UnitOfWork, command: AddCredential) -> Credential:
     """Store a token, a link or a session. Opening a session uses up a link."""
     person = require_person(work, command.credential.person)
     actor = person.name if command.opened_with else _require_admin(work, command.by)
-    known = _credentials_of(work, person)
+    credentials = _credentials_of(work, person)
     credential = command.credential._replace(created=work.now, last_used=work.now)
     if command.opened_with:
         source = work.credentials.get(command.opened_with)
         credential = _opened(work, credential, source, command.answered)
     if credential.kind == "session":
-        _make_room(work, known, actor)
-    if any(other.id == credential.id for other in known):
+        _make_room(work, credentials, actor)
+    if any(other.id == credential.id for other in credentials):
         raise Conflict(f"token {credential.id} already exists: use another id")
     credential = _put_credential(work, credential)
     work.new_credentials.add(credential.id)
@@ -395,14 +397,14 @@ def end_credentials(work: UnitOfWork, command: EndCredentials) -> tuple[Credenti
     Idempotent: returns those that ended now.
     """
     actor = _require_admin(work, command.by, command.person)
-    known = [c for c in work.credentials.values() if c.person == command.person]
+    credentials = [c for c in work.credentials.values() if c.person == command.person]
     ids = command.ids
-    missing = set(ids) - {credential.id for credential in known}
+    missing = set(ids) - {credential.id for credential in credentials}
     if missing:
         raise NotFound(f"no token {min(missing)}: see `sayso token list`")
-    wanted = [
+    chosen = [
         credential
-        for credential in known
+        for credential in credentials
         if credential.live(work.now)
         and (
             (credential.id in ids or credential.opened_by in ids)
@@ -410,7 +412,7 @@ def end_credentials(work: UnitOfWork, command: EndCredentials) -> tuple[Credenti
             else credential.kind in ("session", "link")
         )
     ]
-    return _end(work, wanted, actor)
+    return _end(work, chosen, actor)
 
 
 def use_credential(work: UnitOfWork, command: UseCredential) -> Credential | None:

@@ -70,8 +70,8 @@ def propose(work: UnitOfWork, command: Propose) -> tuple[Call, ...]:
 
 def _known_calls(work: UnitOfWork, command: Propose, run: Run) -> tuple[Call, ...]:
     """Return the calls of a finished run if all exist. Nothing is ever added to such a run."""
-    known = [work.by_key(new.key) for new in command.calls]
-    if command.messages or not known or None in known:
+    stored_calls = [work.by_key(new.key) for new in command.calls]
+    if command.messages or not stored_calls or None in stored_calls:
         raise Conflict(f"run {run.id} is {run.status}: reopen it, or start another run")
     return tuple(_add_or_find(work, command, new) for new in command.calls)
 
@@ -105,14 +105,18 @@ def _open_run(work: UnitOfWork, command: Propose) -> Run:
 
 
 def _add_or_find(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
-    known = work.by_key(new.key)
-    if known is not None:
-        if (_first_args(known), known.kind, known.tool) != (new.args, new.kind, new.tool):
+    stored_call = work.by_key(new.key)
+    if stored_call is not None:
+        if (_first_args(stored_call), stored_call.kind, stored_call.tool) != (
+            new.args,
+            new.kind,
+            new.tool,
+        ):
             raise Conflict(
                 f"call {new.key!r} of run {command.run} was made before with other content "
-                f"(request {known.id}); use another key for another call"
+                f"(request {stored_call.id}); use another key for another call"
             )
-        return known
+        return stored_call
     joined = _join(work, new) if new.caller else None
     if joined is not None:
         return joined
@@ -121,9 +125,11 @@ def _add_or_find(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
 
 def _add(work: UnitOfWork, command: Propose, new: NewCall, call: Call) -> Call:
     """Add a new call: denied, refused, allowed, or asked about."""
-    verdict, policy = new.terms.verdict, f"policy:{new.terms.rule}"
+    verdict = new.terms.verdict
+    policy = f"policy:{new.terms.rule}"
     if verdict is Verdict.DENY:
-        why, status = new.terms.description, CallStatus.REJECTED
+        why = new.terms.description
+        status = CallStatus.REJECTED
         return _decided_by_rule(work, call, "denied", "deny", policy, why, status=status)
     refusals = known_refusals(work, call) if call.kind == "approval" else []
     for refusal in refusals:
@@ -163,7 +169,7 @@ def _join(work: UnitOfWork, new: NewCall) -> Call | None:
     Of several, the one of the same tool use comes first, then the oldest.
     """
     what = (new.kind, new.tool, new.args, new.binds)
-    found = [
+    matches = [
         call
         for call in work.calls.values()
         if call.can_be_joined_by(new.caller)
@@ -171,9 +177,9 @@ def _join(work: UnitOfWork, new: NewCall) -> Call | None:
         # What a grant covered may be another file by now.
         and (call.grant is None or call.terms.footprint == new.terms.footprint)
     ]
-    if not found:
+    if not matches:
         return None
-    call = min(found, key=lambda one: (one.caller != new.caller, one.created, one.id))
+    call = min(matches, key=lambda one: (one.caller != new.caller, one.created, one.id))
     if call.caller != new.caller:
         call = work.put_call(call._replace(caller=new.caller))
         work.emit("joined", actor=f"agent:{call.agent}", call=call, caller=new.caller)

@@ -106,8 +106,8 @@ def shown_ids(refusals: list[Refusal]) -> tuple[str, ...]:
 
 def in_force(work: UnitOfWork, refusal: Refusal) -> bool:
     """Return whether a refusal rejects equal calls of the run without asking."""
-    ended = refusal.ends is not None and refusal.ends <= work.now
-    return refusal.scope == scope_of(work.require_run()) and not ended
+    has_ended = refusal.ends is not None and refusal.ends <= work.now
+    return refusal.scope == scope_of(work.require_run()) and not has_ended
 
 
 def add_refusal(work: UnitOfWork, call: Call, decided: Decided) -> Refusal:
@@ -148,8 +148,8 @@ def show_to_waiting_calls(work: UnitOfWork, refusal: Refusal) -> None:
         if call.kind != "approval" or not equal or call.id == refusal.request:
             continue
         if call.status is CallStatus.ASKED:
-            shown = (refusal.id, *call.refusals)[:MOST_SHOWN]
-            revise(work, call, refusal.by, refusals=shown)
+            refusal_ids = (refusal.id, *call.refusals)[:MOST_SHOWN]
+            revise(work, call, refusal.by, refusals=refusal_ids)
             continue
         unstarted = call.status is CallStatus.READY and not call.attempt
         if unstarted and not _was_known(call, refusal):
@@ -168,7 +168,8 @@ def seen_before_refusals(work: UnitOfWork, call: Call, command: Decide) -> bool:
         added.add("" if refusal is None else refusal.by)
         if command.type != "reject" and added != {command.by.name}:
             return False
-        rev, refusals = call.rev - number, call.refusals[number:]
+        rev = call.rev - number
+        refusals = call.refusals[number:]
         earlier = envelope(call._replace(rev=rev, refusals=refusals))
         if command.seen_digest == work.deps.digest(earlier):
             return True
@@ -192,8 +193,10 @@ def _was_known(call: Call, refusal: Refusal) -> bool:
 
 
 def _ask_about(work: UnitOfWork, call: Call, refusal: Refusal) -> Call:
-    shown = (refusal.id, *call.refusals)[:MOST_SHOWN]
-    return ask_again(work, call._replace(refusals=shown), f"{refusal.by} rejected an equal call")
+    refusal_ids = (refusal.id, *call.refusals)[:MOST_SHOWN]
+    return ask_again(
+        work, call._replace(refusals=refusal_ids), f"{refusal.by} rejected an equal call"
+    )
 
 
 def check_overturn(work: UnitOfWork, call: Call, by: Reviewer, on_behalf_of: str) -> None:
@@ -235,7 +238,8 @@ def count_rejection(work: UnitOfWork, call: Call, *, rejected: bool) -> None:
     """Count a rejection, or begin to count again after an approval, if the rule limits them."""
     if call.terms.max_rejections is None or call.kind != "approval":
         return
-    run, subject = work.require_run(), _subject(call)
+    run = work.require_run()
+    subject = _subject(call)
     counts: dict[str, int] = json.loads(run.rejections) if run.rejections else {}
     count = counts.pop(subject, 0)
     if rejected:
@@ -264,11 +268,11 @@ def overturn(work: UnitOfWork, call: Call, by: str) -> dict[str, Any]:
 
     Returns what the event of the approval says about it.
     """
-    known = known_refusals(work, call)
-    if not known:
+    earlier = known_refusals(work, call)
+    if not earlier:
         return {}
-    newest = max((one.at for one in known if one.id in call.refusals), default=0)
-    refusals = [one for one in known if one.at <= newest]
+    newest = max((past.at for past in earlier if past.id in call.refusals), default=0)
+    refusals = [past for past in earlier if past.at <= newest]
     for refusal in refusals:
         _lift(work, refusal, by)
     return {"overturned": [refusal.id for refusal in refusals]} if refusals else {}

@@ -148,9 +148,9 @@ def _effect_key(effect: EffectKey) -> Values:
 def _refusal(refusal: Refusal) -> Values:
     whose = (refusal.request, refusal.run, refusal.thread, refusal.scope)
     what = (refusal.agent, refusal.tool, refusal.tool_digest, refusal.args_hash)
-    said = (refusal.by, refusal.message, refusal.overturn, refusal.lifted_by)
+    reason = (refusal.by, refusal.message, refusal.overturn, refusal.lifted_by)
     ends = (*_number(refusal.ends), *_number(refusal.lifted))
-    return (refusal.id, *whose, *what, *said), (refusal.at, *ends)
+    return (refusal.id, *whose, *what, *reason), (refusal.at, *ends)
 
 
 def _person(person: Person) -> Values:
@@ -221,7 +221,7 @@ def row_bytes(row: AuthenticRow) -> tuple[bytes, str] | None:
     None if this version of Sayso does not know the list of fields that the MAC names.
     """
     fields: Fields | None = FIELDS[type(row)]
-    named, _, mac = str(row.mac).partition(".")
-    while fields is not None and named != str(fields.version):
+    version, _, mac = str(row.mac).partition(".")
+    while fields is not None and version != str(fields.version):
         fields = fields.older
     return None if fields is None else (_covered(fields, _values(row)), mac)

@@ -150,9 +150,9 @@ def start(work: UnitOfWork, command: commands.Start) -> tuple[Call, ...]:
     _check_not_stopped(work.require_run())
     ready = 0
     only_reads = True
-    for call, seen in zip(calls, command.seen, strict=True):
+    for call, row_mac in zip(calls, command.seen, strict=True):
         if call.status is CallStatus.READY:
-            _check_seen(call, seen)
+            _check_seen(call, row_mac)
             ready += 1
             only_reads = only_reads and call.is_read
     if command.exactly and ready < len(calls):
@@ -196,8 +196,8 @@ def _consume_approval(work: UnitOfWork, call: Call) -> Call | None:
     why_not = _use_approval(work, call)
     if why_not:
         return ask_again(work, call, why_not)
-    taken = take_key(work, call)
-    return None if taken is None else close_duplicate(work, call, taken)
+    effect = take_key(work, call)
+    return None if effect is None else close_duplicate(work, call, effect)
 
 
 def _use_approval(work: UnitOfWork, call: Call) -> str:
@@ -484,8 +484,8 @@ def settle_doubt(work: UnitOfWork, command: commands.Settle) -> Call:
     doubt = call.doubt
     if call.status is not CallStatus.IN_DOUBT or not ours or doubt is None:
         return call
-    known = doubt.answer not in ("", "unknown") or doubt.answer == command.answer
-    if known or doubt.ask_at > work.now:
+    is_stored = doubt.answer not in ("", "unknown") or doubt.answer == command.answer
+    if is_stored or doubt.ask_at > work.now:
         return call
     actor = f"tool:{call.tool}"
     call = _add_answer(work, call, actor, command.answer, command.said)
@@ -535,11 +535,11 @@ def doubt_call(
     ready again."""
     run = work.require_run()
     retry = retry and call.terms.effect == "idempotent" and not run.stop
-    shown = call.asked or not retry
+    needs_person = call.asked or not retry
     # Its expiry no longer applies, but stays: the digest of the approval covers it.
     votes = call.votes if retry else ()
     more: dict[str, object] = {}
-    call = work.move(call, CallStatus.IN_DOUBT, votes=votes, asked=shown)
+    call = work.move(call, CallStatus.IN_DOUBT, votes=votes, asked=needs_person)
     if not retry:
         ask_at = work.now
         if not ended and run.leased(work.now):

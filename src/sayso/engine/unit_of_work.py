@@ -152,7 +152,8 @@ class UnitOfWork:
         return None
 
     def put_run(self, run: Run) -> Run:
-        was, self.run = self.run, run
+        was = self.run
+        self.run = run
         self.run_touched = self.run_touched or run != was
         for name in ("stop", "snapshot", "output", "scope"):
             text = getattr(run, name)
@@ -230,7 +231,8 @@ class UnitOfWork:
         if self.new_run and run is not None:
             self.writes["run"] = [run.agent, run.agent_digest, run.requester, run.parent_call]
         if self.messages:
-            first, last = self.messages[0].seq, self.messages[-1].seq
+            first = self.messages[0].seq
+            last = self.messages[-1].seq
             self.writes["messages"] = [first, last, messages_hash(self.messages)]
         if not self.writes:
             return
@@ -245,7 +247,8 @@ class UnitOfWork:
 
     def _chained(self, thread: Thread, *, system: bool) -> Thread:
         """Add the facts of a chain to it. Return its thread, authenticated."""
-        seq, head = thread.seq, thread.head
+        seq = thread.seq
+        head = thread.head
         for type, actor, run, call, body, of_system in self.pending_events:
             if of_system is not system:
                 continue
@@ -287,7 +290,8 @@ class UnitOfWork:
         """
         self._add_row_changes()
         self._chain_events()
-        mac, seq = self.deps.mac, self.thread.seq
+        mac = self.deps.mac
+        seq = self.thread.seq
         if self.run is not None and self.run_touched:
             self.run = self.run.with_mac(seq, values_mac(Run, self.run, mac, seq))
         for call_id, call in self.touched_calls.items():
@@ -318,7 +322,7 @@ class UnitOfWork:
             same = self.run_touched and self.run is not None and self.run.id == value.id
             return self.run if same else value
         if kind is tuple:
-            return tuple([self.as_written(one) for one in value])
+            return tuple([self.as_written(part) for part in value])
         if kind is Grant:
             return self.touched_grants.get(value.id, value)
         if kind is Refusal:
@@ -345,7 +349,8 @@ def check_not_put_back(
     the head that the thread's MAC proves, must be whole, and none of them may name the row.
     ``events`` begin with the one that the oldest row names.
     """
-    last, oldest = None, min(row.seq for row in rows)
+    last = None
+    oldest = min(row.seq for row in rows)
     for event in events:
         expected = oldest if last is None else last.seq + 1
         chained = last is None or deps.check_link(link_bytes(last.hash, event), event.hash)
@@ -371,7 +376,7 @@ def check_not_put_back(
 
 def messages_hash(messages: Iterable[StoredMessage]) -> str:
     """Return what the chain stores of messages: a hash over their numbers, runs and bodies."""
-    return sha256_hex(dumps([[said.seq, said.run, said.body] for said in messages]))
+    return sha256_hex(dumps([[message.seq, message.run, message.body] for message in messages]))
 
 
 def sha256_hex(text: str) -> str:

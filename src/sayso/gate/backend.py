@@ -258,7 +258,7 @@ class StoreBackend(Backend):
 
     def start(self, cleared: Sequence[Cleared], owner: str, lease: float | None = None) -> Start:
         """Start calls of one run. The commit raises ``Conflict`` if one changed since."""
-        calls = [one.call for one in cleared]
+        calls = [cleared_call.call for cleared_call in cleared]
         length = self.lease_length if lease is None else lease
         return Start(
             thread=calls[0].thread,
@@ -295,8 +295,8 @@ class StoreBackend(Backend):
         if entry.fresh:
             return None
         call = await read(self.store, self.store.call_by_key, entry.name, plan.key)
-        meant = (plan.kind, plan.tool_name, plan.args)
-        if call is not None and plan.named and (call.kind, call.tool, call.args) != meant:
+        subject = (plan.kind, plan.tool_name, plan.args)
+        if call is not None and plan.named and (call.kind, call.tool, call.args) != subject:
             return None  # proposing it raises, and says what the key was used for before
         if call is not None and call.status is CallStatus.ASKED and call.agent == plan.agent:
             return await self._apply_stricter_terms(plan, call)
@@ -367,16 +367,16 @@ class StoreBackend(Backend):
     # -- looking and waiting
 
     async def reload(self, call: Call) -> Call:
-        found = await read(self.store, self.store.call, call.id)
-        if found is None:
+        stored_call = await read(self.store, self.store.call, call.id)
+        if stored_call is None:
             raise InvalidCall(
                 f"{call.id} is not in the store: it was pruned, or this is another store"
             )
-        due = await read(self.store, self._due, found)
+        due = await read(self.store, self._due, stored_call)
         if due is None:
-            return found
+            return stored_call
         await to_thread(close_due, self.store, due)
-        return await read(self.store, self.store.call, call.id) or found
+        return await read(self.store, self.store.call, call.id) or stored_call
 
     def _due(self, call: Call) -> Due | None:
         """Return what is overdue: an expired request or lease."""
@@ -590,8 +590,10 @@ class StoreBackend(Backend):
     async def settle(self, call: Call, ask: Settler) -> Call:
         if not call.askable(self.store.now()):
             return call
-        answer, result, said = await ask(call)  # outside any transaction
-        return await self._record(Settle(**_attempt(call), answer=answer, result=result, said=said))
+        answer, result, message = await ask(call)  # outside any transaction
+        return await self._record(
+            Settle(**_attempt(call), answer=answer, result=result, said=message)
+        )
 
     def lease(self, entry: RunEntry, call: Call, began: float) -> RunLease:
         lease = RunLease(self.store, entry.owner, self.lease_length).on(call.thread, call.run)

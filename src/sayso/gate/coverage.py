@@ -86,13 +86,15 @@ class Coverage:
 
     def lines(self) -> list[tuple[str, str, str, str, str]]:
         """Return the cells of the table: where, what, name, gate and note."""
-        found = [
+        sentences = [
             (item.where, item.kind, item.name, "yes" if item.gated else "NO", item.note)
             for item in self
         ]
-        known = {item.name for item in self}
-        named = [name for name in self.ungated if name not in known]
-        return found + [("", "named in ungated", name, "NO", "not found") for name in named]
+        item_names = {item.name for item in self}
+        other_names = [name for name in self.ungated if name not in item_names]
+        return sentences + [
+            ("", "named in ungated", name, "NO", "not found") for name in other_names
+        ]
 
     def __str__(self) -> str:
         head = ("agent", "what", "name", "gated", "note")

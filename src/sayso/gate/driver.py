@@ -143,15 +143,16 @@ class Driver:
 
     async def _result(self, entry: RunEntry, progress: _CallProgress, *, new: bool) -> Any:
         plan = progress.plan
-        found = None if new else await self.backend.find(entry, plan)
-        if found is None:
+        stored = None if new else await self.backend.find(entry, plan)
+        if stored is None:
             call, started, write = await self.backend.propose(entry, plan)
             if write is not None:
                 return await self._read(entry, plan, call, write)
             if call.status is CallStatus.ASKED:
                 call = await self._notify(entry, progress, call)
         else:
-            call, started = found, False
+            call = stored
+            started = False
         while True:
             if started:
                 return await self._run(entry, progress, call)
@@ -166,7 +167,9 @@ class Driver:
         self, entry: RunEntry, progress: _CallProgress, call: Call
     ) -> tuple[Call, bool]:
         """Start an approved call. Return the row, and whether it started."""
-        plan, progress.began, started = progress.plan, time.monotonic(), False
+        plan = progress.plan
+        progress.began = time.monotonic()
+        started = False
         if plan.run is None:
             row = await self.backend.confirm(entry, plan, call)
         else:
@@ -190,12 +193,13 @@ class Driver:
             now = await self._notify(entry, progress, now, again=now.status is CallStatus.ASKED)
         if has_changed(now, call):
             return now
-        running, left = now.status is CallStatus.RUNNING, progress.left()
+        running = now.status is CallStatus.RUNNING
+        left = progress.left()
         if left is not None:
             left = max(left, _RUNNING_GRACE) if running else left
             if left <= 0:
-                told = progress.request if now is progress.notified else None
-                raise Paused(entry.name, [told or await self.backend.request(now)])
+                notified_request = progress.request if now is progress.notified else None
+                raise Paused(entry.name, [notified_request or await self.backend.request(now)])
         if settle is not None and now.unsettled:
             left = _SETTLE_POLL if left is None else min(left, _SETTLE_POLL)
         later = await self.backend.wait(now, left)
@@ -205,22 +209,22 @@ class Driver:
 
     async def _run(self, entry: RunEntry, progress: _CallProgress, call: Call) -> Any:
         with self.backend.lease(entry, call, progress.began) as lease:
-            ended = await self.execute(entry, progress.plan, call, lease)
-        if ended.paused is not None:
-            if type(ended.paused) is Paused:  # an adapter's own subclass carries more
-                raise Paused(entry.name, ended.paused.requests)
-            raise ended.paused
-        if ended.error is not None:
-            if ended.call.status is CallStatus.READY:  # a read: the same call retries it
+            ending_call = await self.execute(entry, progress.plan, call, lease)
+        if ending_call.paused is not None:
+            if type(ending_call.paused) is Paused:  # an adapter's own subclass carries more
+                raise Paused(entry.name, ending_call.paused.requests)
+            raise ending_call.paused
+        if ending_call.error is not None:
+            if ending_call.call.status is CallStatus.READY:  # a read: the same call retries it
                 entry.note_paused(progress.plan.key)
-            raise ended.error
-        if ended.call.status is CallStatus.DONE:
-            return ended.value
+            raise ending_call.error
+        if ending_call.call.status is CallStatus.DONE:
+            return ending_call.value
         try:
             return await self.result(entry, progress.plan)  # it is in doubt
         except (Paused, InDoubt) as unknown:
             # Not the exception itself, which a caller that retries would take for a failure.
-            unknown.__cause__ = ended.doubt
+            unknown.__cause__ = ending_call.doubt
             raise
 
     async def _read(
@@ -370,10 +374,10 @@ class Driver:
         request = progress.request = await self.backend.request(call)
         if not await self.notify(request, patience, again=again):
             return call
-        seen = await self.backend.reload(call)
-        if self.interactive and not has_changed(seen, call):
+        stored_call = await self.backend.reload(call)
+        if self.interactive and not has_changed(stored_call, call):
             raise Paused(entry.name, [request])  # the person saw it, and left it for later
-        return seen
+        return stored_call
 
     async def notify(self, request: Request, patience: float, *, again: bool = False) -> bool:
         """Pass a request to the channels and wait up to ``patience`` seconds for them.
@@ -381,12 +385,12 @@ class Driver:
         Returns whether there were any. A channel with ``interactive = True`` has a person in front
         of it: it gets the request again when the run is resumed, and is waited for without limit.
         """
-        told = [c for c in self.channels if not again or is_interactive(c)]
-        if told:
-            await deliver(told, request, patience)
+        channels = [c for c in self.channels if not again or is_interactive(c)]
+        if channels:
+            await deliver(channels, request, patience)
         elif not again and self._hint is not None:
             self._hint(request)
-        return bool(told)
+        return bool(channels)
 
     @property
     def interactive(self) -> bool:
@@ -438,12 +442,12 @@ def is_interactive(channel: Channel) -> bool:
 
 async def deliver(channels: Sequence[Channel], request: Request, patience: float) -> None:
     """Pass a request to channels; wait up to ``patience`` seconds, for interactive ones forever."""
-    here = [c for c in channels if on_callers_loop() and not is_interactive(c)]
-    tasks = {asyncio.create_task(_call_channel(channel, request)) for channel in here}
+    loop_channels = [c for c in channels if on_callers_loop() and not is_interactive(c)]
+    tasks = {asyncio.create_task(_call_channel(channel, request)) for channel in loop_channels}
     _delivering.update(tasks)
     for task in tasks:
         task.add_done_callback(_delivering.discard)
-    others = [channel for channel in channels if channel not in here]
+    others = [channel for channel in channels if channel not in loop_channels]
     if others:
         await to_thread(_deliver_in_threads, others, request, patience)
     if tasks and patience:

@@ -56,7 +56,8 @@ _GRPC_REFUSALS = frozenset(
     }
 )
 #: SQLSTATE class 40 means that the transaction was rolled back, except for this code.
-_ROLLED_BACK, _COMPLETION_UNKNOWN = "40", "40003"
+_ROLLED_BACK = "40"
+_COMPLETION_UNKNOWN = "40003"
 
 
 def failure_of(
@@ -98,13 +99,13 @@ def _parts(error: BaseException) -> Iterator[BaseException]:
 
 def _linked(error: BaseException, handled: BaseException | None) -> Iterator[BaseException]:
     """Yield an exception, its causes and contexts, and the parts of groups among them."""
-    seen = {id(handled)}
+    known_ids = {id(handled)}
     links = [error]
     while links:
         link = links.pop()
-        if id(link) in seen:
+        if id(link) in known_ids:
             continue
-        seen.add(id(link))
+        known_ids.add(id(link))
         yield link
         if isinstance(link, BaseExceptionGroup):
             links += link.exceptions

@@ -563,10 +563,10 @@ class PolicySource:
 
     def _read_stamp(self) -> tuple[int, int] | None:
         try:
-            found = (self._path or Path()).stat()
+            file_stat = (self._path or Path()).stat()
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_size
+        return file_stat.st_mtime_ns, file_stat.st_size
 
     def _record_load(self) -> None:
         body = {"file": self._name, "digest": self._policy.digest}

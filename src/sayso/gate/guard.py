@@ -128,7 +128,8 @@ class Guard:
     async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         scope = current_scope(self.driver)
         values = self.signature.bind(args, kwargs)
-        plan, approved = self._plan(scope, values), _approved.get()
+        plan = self._plan(scope, values)
+        approved = _approved.get()
         if approved is not None and await self._is_covered(approved, plan):
             # It has a row, so that it runs once even if the call around it starts over.
             approved.used = True
@@ -141,11 +142,12 @@ class Guard:
         They have if the tool is this function, with these arguments, under terms that are at least
         as strict as the function's own.
         """
-        call, given = approved.call, codec.loads(plan.args)
+        call = approved.call
+        values = codec.loads(plan.args)
         same = call.tool == self.tool.name and approved.store_id == self.driver.backend.store_id
-        if approved.used or not same or given != codec.loads(call.args):
+        if approved.used or not same or values != codec.loads(call.args):
             return False
-        terms = await self.terms(given)
+        terms = await self.terms(values)
         return terms.verdict is Verdict.ASK and not is_stricter(call.terms, terms)
 
     async def _covered_terms(self, request: str, args: dict[str, Any]) -> Terms:
@@ -156,18 +158,18 @@ class Guard:
 
     def _plan(self, scope: RunScope, values: dict[str, Any]) -> Plan:
         data = self.signature.intake(values)
-        whole = codec.loads(data)
+        call_values = codec.loads(data)
         # The key covers the arguments that were passed, without defaults: a new default value does
         # not make it another call.
         names = sorted({*values, *self.signature.constants})
-        passed = codec.sha256(codec.dumps([[name, whole[name]] for name in names]).encode())
+        passed = codec.sha256(codec.dumps([[name, call_values[name]] for name in names]).encode())
         subject = f"call:{self.tool.name}"
-        named = None if self.key is None else self._named(self.key(codec.loads(data)))
+        key_name = None if self.key is None else self._named(self.key(codec.loads(data)))
         return Plan(
             key=scope.key(subject, passed[:32])
-            if named is None
-            else scope.named_key(subject, named),
-            named=named is not None,
+            if key_name is None
+            else scope.named_key(subject, key_name),
+            named=key_name is not None,
             kind="approval",
             args=data.decode(),
             agent=self.driver.agent,
@@ -216,9 +218,11 @@ async def preview_text(preview: Callable[..., Any], signature: Signature, args: 
     """Return a preview of these arguments as JSON text. It never raises: people can decide without
     one."""
     try:
-        values, named = signature.load(args.encode())
-        shown = await call_within(PREVIEW_SECONDS, functools.partial(preview, *values, **named))
-        return codec.canonical(shown).decode()
+        values, keywords = signature.load(args.encode())
+        preview_value = await call_within(
+            PREVIEW_SECONDS, functools.partial(preview, *values, **keywords)
+        )
+        return codec.canonical(preview_value).decode()
     except TimeoutError:
         return codec.dumps(f"no preview within {PREVIEW_SECONDS:g} seconds")
     except Exception as error:
@@ -228,8 +232,8 @@ async def preview_text(preview: Callable[..., Any], signature: Signature, args: 
 def as_this_call(call: Call) -> AbstractContextManager[None]:
     """Make ``this_call()`` return this call inside ``with``."""
     original = None if call.original is None else codec.loads(call.original)
-    seen = ThisCall(call.run, call.id, call.id, call.attempt, decision_made(call), original)
-    return context_value(_this_call, seen)
+    this_call = ThisCall(call.run, call.id, call.id, call.attempt, decision_made(call), original)
+    return context_value(_this_call, this_call)
 
 
 def as_approved_call(call: Call, store_id: str) -> AbstractContextManager[None]:

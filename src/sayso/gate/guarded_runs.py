@@ -91,9 +91,9 @@ def install() -> None:
 
 def _forget_other_threads() -> None:
     """Forget what other OS threads work on: a forked child has only one."""
-    here = threading.get_ident()
+    os_thread = threading.get_ident()
     for work in _at_work.copy():
-        if work.os_thread != here:
+        if work.os_thread != os_thread:
             _at_work.discard(work)
 
 
@@ -249,8 +249,8 @@ def _is_outside() -> bool:
     if context_is_known():
         return True
     # In an OS thread that runs guarded agents itself, this may be an empty context.
-    here = threading.get_ident()
-    return os_threads.is_older() and all(work.os_thread != here for work in _at_work.copy())
+    os_thread = threading.get_ident()
+    return os_threads.is_older() and all(work.os_thread != os_thread for work in _at_work.copy())
 
 
 def _is_guarded() -> bool | None:

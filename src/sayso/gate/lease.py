@@ -59,7 +59,8 @@ class RunLease:
 
     def on(self, thread: str, run: str) -> RunLease:
         """Name the run that the lease is for."""
-        self.thread, self.run = thread, run
+        self.thread = thread
+        self.run = run
         return self
 
     def __enter__(self) -> RunLease:
@@ -155,7 +156,9 @@ class RunLease:
     def keep(self, token: int, began: float) -> None:
         """Renew the lease of this token from now on. Its claim was sent at ``began``."""
         self.drop()
-        self.token, self._ends, self._kept = token, began + self.length, True
+        self.token = token
+        self._ends = began + self.length
+        self._kept = True
         self._kept_in = process.forks
         note_taken(self.run)
         self._renewer = renewer_of(self.store)
@@ -195,11 +198,11 @@ class RunLease:
         self.drop()
         if _is_parked(run, due_at):  # the commit that asked has released the lease
             return run
-        seen = await read(self.store, self.current)
-        ours = seen.status in LIVE and seen.owner in (None, self.owner)
-        if _is_parked(seen, due_at) or not ours:
-            return seen
-        fence = {"token": seen.token, "wake_seen": run.wake}
+        stored_run = await read(self.store, self.current)
+        ours = stored_run.status in LIVE and stored_run.owner in (None, self.owner)
+        if _is_parked(stored_run, due_at) or not ours:
+            return stored_run
+        fence = {"token": stored_run.token, "wake_seen": run.wake}
         command = Park(thread=run.thread, run=run.id, **fence, due_at=due_at)
         (row,) = await write(self.store, command)
         note_taken(run.id)

@@ -162,22 +162,24 @@ def check_known(options: Mapping[str, Any], known: type) -> None:
 def check_taken(options: Mapping[str, Any], function: Callable[..., Any], *ours: str) -> None:
     """Refuse an option that a framework's function does not take, or that we set (``ours``)."""
     names = inspect.signature(function).parameters.values()
-    known = {one.name for one in names if one.kind is one.KEYWORD_ONLY}.difference(ours)
-    free = any(one.kind is one.VAR_KEYWORD for one in names)
-    unknown = sorted(set(options).intersection(ours) if free else set(options) - known)
+    own_names = {
+        parameter.name for parameter in names if parameter.kind is parameter.KEYWORD_ONLY
+    }.difference(ours)
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in names)
+    unknown = sorted(set(options).intersection(ours) if takes_any else set(options) - own_names)
     if unknown:
-        raise TypeError(f"unknown option {', '.join(unknown)}; use {', '.join(sorted(known))}")
+        raise TypeError(f"unknown option {', '.join(unknown)}; use {', '.join(sorted(own_names))}")
 
 
 def terms_from(options: Mapping[str, Any], **fixed: Any) -> Terms:
     """Return terms made from the options, checked like those of a rule."""
-    given = {name: options[name] for name in SETTABLE_TERMS if options.get(name) is not None}
-    if callable(given.get("effect_key")):
-        del given["effect_key"]  # a function makes the key, not a template
-    rule = Rule(verdict="ask", **given)
-    values = {name: getattr(rule, name) for name in given}
+    changes = {name: options[name] for name in SETTABLE_TERMS if options.get(name) is not None}
+    if callable(changes.get("effect_key")):
+        del changes["effect_key"]  # a function makes the key, not a template
+    rule = Rule(verdict="ask", **changes)
+    values = {name: getattr(rule, name) for name in changes}
     risky = isinstance(rule.risk, Risk) and rule.risk.level in HIGH_RISKS
-    if risky and "requester_decides" not in given:
+    if risky and "requester_decides" not in changes:
         values["requester_decides"] = False
     return Terms(**{**values, **fixed})
 
@@ -217,11 +219,13 @@ def checked_wait(wait: float | None) -> float | None:
 
 
 def checked_channels(channels: Iterable[T]) -> tuple[T, ...]:
-    given = tuple(channels) if isinstance(channels, Iterable) else (channels,)
-    for one in given:
-        if not callable(one):
-            raise TypeError(f"channels={one!r:.80}: pass a list of async functions of the request")
-    return given
+    channel_list = tuple(channels) if isinstance(channels, Iterable) else (channels,)
+    for channel in channel_list:
+        if not callable(channel):
+            raise TypeError(
+                f"channels={channel!r:.80}: pass a list of async functions of the request"
+            )
+    return channel_list
 
 
 def checked_lease(lease: float) -> float:
@@ -239,8 +243,8 @@ def checked_needs(needs: bool | Predicate) -> bool | Predicate:
 
 def checked_exceptions(options: Mapping[str, Any], name: str) -> tuple[type[Exception], ...]:
     """Return the exception classes of ``raises=`` or ``not_executed=``."""
-    given = options.get(name, ())
-    classes = tuple(given) if isinstance(given, Iterable) else (given,)
+    option = options.get(name, ())
+    classes = tuple(option) if isinstance(option, Iterable) else (option,)
     for one in classes:
         if not (isinstance(one, type) and issubclass(one, Exception)):
             raise TypeError(f"{name}={one!r}: pass exception classes: {name}=(PaymentError,)")
@@ -250,11 +254,11 @@ def checked_exceptions(options: Mapping[str, Any], name: str) -> tuple[type[Exce
 def checked_not_executed(options: Mapping[str, Any]) -> tuple[type[Exception], ...]:
     """Return the exceptions that mean "nothing happened"; those that never can are refused."""
     classes = checked_exceptions(options, "not_executed")
-    for one in classes:
-        if one is Exception or issubclass(one, InDoubt):
+    for error_class in classes:
+        if error_class is Exception or issubclass(error_class, InDoubt):
             raise TypeError(
-                f"not_executed={one.__name__}: it can be raised after the effect happened; name "
-                "exceptions that mean that nothing did, such as not_executed=(CardDeclined,)"
+                f"not_executed={error_class.__name__}: it can be raised after the effect happened; "
+                "name exceptions that mean that nothing did, such as not_executed=(CardDeclined,)"
             )
     return classes
 
@@ -263,21 +267,21 @@ def checked_effect_key(
     options: Mapping[str, Any], arguments: Iterable[str]
 ) -> Callable[[dict[str, Json]], str] | None:
     """Return ``effect_key`` if it is a function. If it is a template, it must fit the arguments."""
-    given = options.get("effect_key")
-    if given is None:
+    effect_key = options.get("effect_key")
+    if effect_key is None:
         if options.get("on_duplicate") is not None:
             raise TypeError("on_duplicate= needs effect_key=, which says what a duplicate is")
         return None
     if options.get("effect") == "read":
         raise TypeError("effect_key=: a read has no effect to keep unique: leave it out")
-    if inspect.iscoroutinefunction(given):
+    if inspect.iscoroutinefunction(effect_key):
         raise TypeError("effect_key= is called again just before the start: use a sync function")
-    if callable(given):
-        return cast("Callable[[dict[str, Json]], str]", given)
+    if callable(effect_key):
+        return cast("Callable[[dict[str, Json]], str]", effect_key)
     try:
-        check_template(given, arguments)
+        check_template(effect_key, arguments)
     except BadTemplate as error:
-        raise TypeError(f"effect_key={given!r:.80}: {error}") from None
+        raise TypeError(f"effect_key={effect_key!r:.80}: {error}") from None
     return None
 
 
@@ -296,9 +300,9 @@ def checked_title(title: object, signature: Signature) -> Title | None:
         names = set(signature.parameters.get("properties", ()))
         for name in title_fields(title):
             if name not in names:
-                known = ", ".join(sorted(names)) or "none"
+                name_list = ", ".join(sorted(names)) or "none"
                 raise InvalidCall(
-                    f"title: {signature.name} has no argument {name!r}; it has {known}", "title"
+                    f"title: {signature.name} has no argument {name!r}; it has {name_list}", "title"
                 )
     elif not callable(title) or inspect.iscoroutinefunction(title):
         raise TypeError(f"title={title!r:.80}: pass a string, or a sync function of the arguments")
@@ -320,10 +324,10 @@ def title_maker(
         if isinstance(title, str):
             return render_title(title, values, parameters)
         try:
-            made = title(values)
-            if not isinstance(made, str):
-                raise TypeError(f"it returned {type(made).__name__}, not a string")
-            return redacted_title(made, values, parameters)
+            text = title(values)
+            if not isinstance(text, str):
+                raise TypeError(f"it returned {type(text).__name__}, not a string")
+            return redacted_title(text, values, parameters)
         except Exception as error:
             log.warning("no title: title= failed: %s", describe_error(error))
             return ""
@@ -333,9 +337,9 @@ def title_maker(
 
 def checked_functions(options: Mapping[str, Any]) -> None:
     for name in ("binds", "preview"):
-        given = options.get(name)
-        if given is not None and not callable(given):
-            raise TypeError(f"{name}={given!r}: pass a function")
+        function = options.get(name)
+        if function is not None and not callable(function):
+            raise TypeError(f"{name}={function!r}: pass a function")
     if inspect.iscoroutinefunction(options.get("binds")):
         raise TypeError("binds= is called again just before the start: use a sync function")
 

@@ -113,10 +113,10 @@ def _rejected(call: Call) -> str:
 def in_text(value: Any) -> str:
     """Return a value as text that every store can keep."""
     try:
-        said = str(value)
+        text = str(value)
     except Exception:
-        said = f"a {type(value).__name__}, which cannot be shown"
-    return said.replace("\0", "\ufffd").encode(errors="replace").decode()
+        text = f"a {type(value).__name__}, which cannot be shown"
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 # -- for the caller
@@ -138,8 +138,8 @@ def ending(call: Call, request: Request, stop: str) -> SaysoError:
         return _rejection(call, request)
     if call.status is CallStatus.RELEASED:
         return Conflict(f"{call.id} was released to {call.agent}, which runs it itself")
-    said = call.result if call.status is CallStatus.CANCELLED else None
-    reason = said or stop
+    cancel_reason = call.result if call.status is CallStatus.CANCELLED else None
+    reason = cancel_reason or stop
     why = f" ({reason})" if reason and reason != f"{call.id} {call.status}" else ""
     ran = STARTED_BEFORE if call.attempt else "nothing was run"
     return _REFUSALS[call.status](f"{call.id} {call.status}{why}: {ran}", request)
@@ -158,10 +158,10 @@ def _failure(call: Call, request: Request) -> SaysoError:
         return InDoubt(f"{call.id} was given up by {decision.by}: {call.result}", request)
     if first := first_request(call):
         key = shown_key(call.effect_key)
-        said = f"{call.id} was not run: {(call.result or '').partition(': ')[2]}"
-        return DuplicateEffect(said, request, key=key, first=first)
-    type, _, said = (call.result or "").partition(": ")
-    return CallFailed(f"{call.id} ran and failed: {call.result}", type, said)
+        message = f"{call.id} was not run: {(call.result or '').partition(': ')[2]}"
+        return DuplicateEffect(message, request, key=key, first=first)
+    type, _, message = (call.result or "").partition(": ")
+    return CallFailed(f"{call.id} ran and failed: {call.result}", type, message)
 
 
 def _rejection(call: Call, request: Request) -> SaysoError:

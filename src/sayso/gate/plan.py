@@ -92,10 +92,10 @@ class Plan:
 
 def effect_key_of(plan: Plan, binds: str, terms: Terms, args: str) -> str:
     """Return the effect key for these arguments. Raise ``InvalidCall`` if it cannot be made."""
-    given = ""
+    effect_key = ""
     if plan.effect_key is not None and not terms.effect_key:
-        given = checked_key(plan.effect_key(codec.loads(args)))
-    return key_of(plan.agent, binds, terms, args, given)
+        effect_key = checked_key(plan.effect_key(codec.loads(args)))
+    return key_of(plan.agent, binds, terms, args, effect_key)
 
 
 def new_call(plan: Plan, terms: Terms, preview: str = "") -> NewCall:
@@ -208,7 +208,8 @@ def _approves_doubt(call: Call, digest: str) -> bool:
 
 
 def _check_votes(store: Store, call: Call, digest: str) -> None:
-    voters, represented = set(), set()
+    voters = set()
+    represented = set()
     for vote in call.votes:
         if vote.digest == digest:
             _check_signature(store, call, vote)
@@ -242,7 +243,8 @@ async def recheck(plan: Plan, call: Call) -> Reask | Cancel | None:
             f"{call.id} was requested by agent {call.agent!r}, and this is {plan.agent!r}: run it "
             "as the agent that asked, or make the call in another run"
         )
-    reason, changes = "", dict[str, Any]()
+    reason = ""
+    changes = dict[str, Any]()
     changed = plan.tool is not None and plan.tool.digest != call.tool_digest
     if changed:
         reason, changes["tool"] = "the tool changed since the approval", plan.tool
@@ -270,8 +272,8 @@ async def recheck(plan: Plan, call: Call) -> Reask | Cancel | None:
         changes |= {"terms": tighten(call.terms, now), "effect_key": key}
     if (changed_terms := _changed_terms(call, now, args)) is not None:
         reason, changes["terms"] = changed_terms[0] or reason, changed_terms[1]
-    whole = {"thread": call.thread, "run": call.run, "call": call.id, "reason": reason, **changes}
-    return Reask(**whole) if reason else None
+    fields = {"thread": call.thread, "run": call.run, "call": call.id, "reason": reason, **changes}
+    return Reask(**fields) if reason else None
 
 
 def _read_again(plan: Plan, call: Call, changed: bool) -> dict[str, Any] | Cancel:
@@ -297,10 +299,10 @@ def _changed_terms(call: Call, now: Terms, args: str) -> tuple[str, Terms] | Non
 
     The reason is "" if only the arguments are the reason.
     """
-    both = raised_terms(call, now)
-    if both is not None:
+    raised = raised_terms(call, now)
+    if raised is not None:
         what = "there is" if call.original is None else "the edited arguments match"
-        return f"{what} a stricter rule: {now.rule}", both
+        return f"{what} a stricter rule: {now.rule}", raised
     if call.terms.footprint == now.footprint:
         return None
     if args != call.args:
@@ -340,8 +342,8 @@ def raised_terms(call: Call, now: Terms) -> Terms | None:
     """Return the call's terms tightened by the current ones, or None if those require no more."""
     if now == call.terms:
         return None
-    both = tighten(call.terms, now)
-    return both if is_stricter(call.terms, both) else None
+    terms = tighten(call.terms, now)
+    return terms if is_stricter(call.terms, terms) else None
 
 
 def cancel_call(call: Call, reason: str, *, by: str = "agent") -> Cancel:
@@ -389,19 +391,24 @@ def checked_settle(options: Mapping[str, Any], arguments: Collection[str]) -> An
         raise TypeError(f"settle={settle!r:.80}: pass a function of the key and the arguments")
     if options.get("effect") == "read":
         raise TypeError("settle=: a read is never in doubt, so leave it out")
-    taken = _parameters(settle)
-    if not taken or taken[0].kind in (
+    parameters = _parameters(settle)
+    if not parameters or parameters[0].kind in (
         inspect.Parameter.KEYWORD_ONLY,
         inspect.Parameter.VAR_KEYWORD,
     ):
         raise TypeError("settle=: its first parameter is the key, as in settle(key, **args)")
-    for one in taken[1:]:
-        free = one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL) or one.default is not one.empty
-        if not free and (one.name not in arguments or one.kind is one.POSITIONAL_ONLY):
-            known = ", ".join(arguments) or "none"
+    for parameter in parameters[1:]:
+        free = (
+            parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+            or parameter.default is not parameter.empty
+        )
+        if not free and (
+            parameter.name not in arguments or parameter.kind is parameter.POSITIONAL_ONLY
+        ):
+            names = ", ".join(arguments) or "none"
             raise TypeError(
-                f"settle=: {one.name} is not an argument of the function, which has {known}: take "
-                "the key first, then arguments by name"
+                f"settle=: {parameter.name} is not an argument of the function, which has {names}: "
+                "take the key first, then arguments by name"
             )
     return settle
 
@@ -438,9 +445,9 @@ def settler(settle: Callable[..., Any] | None, signature: Signature) -> Settler 
 def _wanted_args(settle: Callable[..., Any], args: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that a settle function takes besides the key."""
     _, *others = _parameters(settle)
-    if any(one.kind is one.VAR_KEYWORD for one in others):
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in others):
         return dict(args)
-    return {one.name: args[one.name] for one in others if one.name in args}
+    return {parameter.name: args[parameter.name] for parameter in others if parameter.name in args}
 
 
 def _settlement(answer: object, signature: Signature) -> Settlement:

@@ -101,11 +101,11 @@ class RunState:
         self._stage(self._known(request).respond(value), by)
 
     def _known(self, request: Request | str) -> Request:
-        wanted = request if isinstance(request, str) else getattr(request, "id", None)
-        for known in self.interruptions:
-            if known.id == wanted:
-                return known if isinstance(request, str) else request
-        raise NotFound(f"{wanted!r} is not an open request of run {self.run}")
+        request_id = request if isinstance(request, str) else getattr(request, "id", None)
+        for interruption in self.interruptions:
+            if interruption.id == request_id:
+                return interruption if isinstance(request, str) else request
+        raise NotFound(f"{request_id!r} is not an open request of run {self.run}")
 
     def _stage(self, decision: Decision, by: str, grant: Mapping[str, Any] | None = None) -> None:
         """Stage a decision, replacing an earlier one for the same request."""
@@ -160,7 +160,8 @@ class RunState:
                     f"this state does not have version {VERSION}, the only one supported: resume "
                     "by thread instead"
                 )
-            run, thread = body["run"], body["thread"]
+            run = body["run"]
+            thread = body["thread"]
             state = cls(
                 run=run,
                 thread=thread,
@@ -246,15 +247,15 @@ _LEFT_OUT = (
 
 def _staged_to_json(staged: StagedDecision) -> dict[str, Json]:
     decision = staged.decision
-    shown: dict[str, Json] = {
+    fields: dict[str, Json] = {
         "type": decision.type,
         "by": staged.by,
         "request": decision.request,
         "digest": decision.seen_digest,
     }
     if staged.grant is not None:
-        shown["grant"] = dict(staged.grant)
-    return shown | {n: getattr(decision, n) for n in _CONTENT if hasattr(decision, n)}
+        fields["grant"] = dict(staged.grant)
+    return fields | {n: getattr(decision, n) for n in _CONTENT if hasattr(decision, n)}
 
 
 def _staged_from_json(value: Mapping[str, Any]) -> StagedDecision:
@@ -268,15 +269,15 @@ def _staged_from_json(value: Mapping[str, Any]) -> StagedDecision:
 
 def _request_to_json(request: Request) -> dict[str, Json]:
     """Return what a person needs in order to decide."""
-    shown = request_json(request)
+    fields = request_json(request)
     if request.question is not None:  # canonical JSON sorts keys; this keeps the schema's order
-        shown["question"] = stored_question(request.question)
-    return {name: value for name, value in shown.items() if name not in _LEFT_OUT and value}
+        fields["question"] = stored_question(request.question)
+    return {name: value for name, value in fields.items() if name not in _LEFT_OUT and value}
 
 
 def _request_from_json(value: Mapping[str, Any], run: str, thread: str) -> Request:
-    known = {name: item for name, item in value.items() if name not in _LEFT_OUT}
-    return request_from({"run": run, "thread": thread, **known})
+    kept_fields = {name: item for name, item in value.items() if name not in _LEFT_OUT}
+    return request_from({"run": run, "thread": thread, **kept_fields})
 
 
 # --- decisions passed to resume ---
@@ -336,7 +337,8 @@ async def take_decisions(
         await read(store, _check_asked_in, store, thread, decisions)
     if isinstance(where, RunState):
         for staged in where.staged:
-            decision, grant = staged.decision, staged.grant
+            decision = staged.decision
+            grant = staged.grant
             await inbox.decide(
                 decision.request or "", decision, by=staged.by, channel="state", grant=grant
             )
@@ -361,11 +363,11 @@ def _check_asked_in(store: Store, thread: str, decisions: Iterable[Decision]) ->
 
 def _asked_within(store: Store, thread: str, call: Call) -> bool:
     """Return whether a call was made on this thread or in a sub-agent's run below it."""
-    asked: Call | None = call
-    while asked is not None and asked.thread != thread:
-        run = store.run(asked.run)
-        asked = store.call(run.parent_call) if run is not None and run.parent_call else None
-    return asked is not None
+    outer_call: Call | None = call
+    while outer_call is not None and outer_call.thread != thread:
+        run = store.run(outer_call.run)
+        outer_call = store.call(run.parent_call) if run is not None and run.parent_call else None
+    return outer_call is not None
 
 
 def _from_wire(given: Mapping[Any, Any], requests: Sequence[Request]) -> list[Decision]:

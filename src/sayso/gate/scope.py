@@ -203,14 +203,14 @@ class RunScope:
                 scope = RunScope(self.driver, inner, self.requester)
         token = _scopes.set((*_scopes.get(), scope))
         # Calls that were made without a run are independent, in any number of OS threads.
-        here = None if self.alone else _OpenRun(self)
+        open_run = None if self.alone else _OpenRun(self)
         try:
             yield
         except BaseExceptionGroup as group:
             raise _ungrouped(group) from None
         finally:
-            if here is not None:
-                here.close()
+            if open_run is not None:
+                open_run.close()
             _scopes.reset(token)
 
     @contextmanager
@@ -246,12 +246,14 @@ class RunScope:
         if self._entered_in != process.forks:  # a forked child, whose parent is still inside
             return
         store_id = self.driver.backend.store_id
-        for one in _all_open():
-            if (one.store_id, one.run) == (store_id, self.name):
+        for open_run in _all_open():
+            if (open_run.store_id, open_run.run) == (store_id, self.name):
                 return  # entered more than once here: the last exit finishes the run
-        status, output = "done", None
+        status = "done"
+        output = None
         if error is not None:
-            status, output = "failed", describe_error(error)
+            status = "failed"
+            output = describe_error(error)
         await self.driver.backend.finish(self, status, output)
 
     def __enter__(self) -> RunScope:
@@ -295,18 +297,18 @@ _entries: dict[int, weakref.ref[_OpenRun]] = {}
 
 
 def _all_open() -> list[_OpenRun]:
-    found = []
+    open_runs = []
     for entry in _entries.copy().values():
-        if (one := entry()) is not None:
-            found.append(one)
-    return found
+        if (open_run := entry()) is not None:
+            open_runs.append(open_run)
+    return open_runs
 
 
 def _forget_other_threads() -> None:
     """Close the runs of other OS threads: a forked child has only one."""
-    for one in _all_open():
-        if one.thread != threading.get_ident():
-            one.close()
+    for open_run in _all_open():
+        if open_run.thread != threading.get_ident():
+            open_run.close()
 
 
 call_in_child(_forget_other_threads)
@@ -342,17 +344,18 @@ def current_scope(driver: Driver) -> RunScope:
 
     Raises ``InvalidCall`` if a run is open and this OS thread may or may not be part of it.
     """
-    found = open_scope(driver)
-    if found is not None:
-        return found
+    scope = open_scope(driver)
+    if scope is not None:
+        return scope
     if not _context_is_traceable.get():
         _refuse_unknown_thread(driver)
     return RunScope(driver, "run_" + os.urandom(8).hex(), "", alone=True)
 
 
 def _refuse_unknown_thread(driver: Driver) -> None:
-    here, store_id = threading.get_ident(), driver.backend.store_id
-    others = sorted(o.run for o in _all_open() if o.thread != here and o.store_id == store_id)
+    os_thread = threading.get_ident()
+    store_id = driver.backend.store_id
+    others = sorted(o.run for o in _all_open() if o.thread != os_thread and o.store_id == store_id)
     if others:
         name = threading.current_thread().name
         raise InvalidCall(
@@ -405,9 +408,9 @@ def _ungrouped(group: BaseExceptionGroup[BaseException]) -> BaseException:
     pauses, errors = group.split(Paused)
     if pauses is None or errors is not None:
         return errors or group
-    return _joined([one for one in _leaves(pauses) if isinstance(one, Paused)])
+    return _joined([error for error in _leaves(pauses) if isinstance(error, Paused)])
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for one in group.exceptions:
-        yield from _leaves(one) if isinstance(one, BaseExceptionGroup) else (one,)
+    for error in group.exceptions:
+        yield from _leaves(error) if isinstance(error, BaseExceptionGroup) else (error,)

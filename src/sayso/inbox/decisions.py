@@ -76,10 +76,10 @@ def check_confirmation(
     """Raise ``NotAllowed`` unless a passkey signed this decision on what was seen."""
     assertion = Assertion.from_json(confirmation.evidence)
     signed = assertion.check()
-    wanted = {"request": request_id, "digest": seen, "decision": decision_words(decision)}
+    expected = {"request": request_id, "digest": seen, "decision": decision_words(decision)}
     key = f"{assertion.algorithm}:{assertion.public_key}"
     same_key = confirmation.public_key == key and confirmation.hash == token_hash(assertion.passkey)
-    if not same_key or any(signed.get(name) != value for name, value in wanted.items()):
+    if not same_key or any(signed.get(name) != value for name, value in expected.items()):
         raise NotAllowed("the passkey signed another decision: look again, and confirm this one")
 
 
@@ -146,13 +146,15 @@ def checked_edit(
         raise InvalidDecision("only a tool call can be edited: reject it and say why", "type")
     from sayso.schema import edit_rules, with_defaults
 
-    shown = call.args_to_run
+    current_args = call.args_to_run
     if call.decision is not None and call.decision.type == "edit" and call.written is None:
-        shown = call.original or shown  # the edit that made these arguments may be repeated
+        current_args = (
+            call.original or current_args
+        )  # the edit that made these arguments may be repeated
     args = codec.loads(call.args)
     written = None if call.written is None else codec.loads(call.written)
     rules = edit_rules(codec.loads(tool.schema)["parameters"], args, written)
-    edited = edit.applied_to(codec.loads(shown), args)
+    edited = edit.applied_to(codec.loads(current_args), args)
     has_secrets = call_has_secrets(call, tool)
     text = _checked(rules, edited, "args", quote=not has_secrets)
     masked = find_placeholder(codec.loads(text), "args")
@@ -216,9 +218,11 @@ def _check_choice(question: Question, value: Json, path: str) -> None:
     if question.free_text and isinstance(value, str) and value.strip():
         return
     # The answers as people see them.
-    shown = redact(answers, None, secrets_in((question_json(question), None))).value
-    wanted = [repr(answer) for answer in shown] + (["your own words"] if question.free_text else [])
-    raise InvalidDecision(f"answer with {' or '.join(wanted)}", path)
+    visible_answers = redact(answers, None, secrets_in((question_json(question), None))).value
+    choices = [repr(answer) for answer in visible_answers] + (
+        ["your own words"] if question.free_text else []
+    )
+    raise InvalidDecision(f"answer with {' or '.join(choices)}", path)
 
 
 def _checked(rules: Mapping[str, Any], value: Json, name: str, *, quote: bool = True) -> str:
@@ -272,7 +276,8 @@ def new_grant(call: Call, wanted: Mapping[str, Any], by: Reviewer, now: Micros) 
         )
     if wanted.get("within", "agent") not in ("agent", "run"):
         raise InvalidDecision("grant: within must be 'agent' or 'run'", "grant.within")
-    uses, ends_in = wanted.get("uses"), wanted.get("ends_in", _DAY)
+    uses = wanted.get("uses")
+    ends_in = wanted.get("ends_in", _DAY)
     if uses is not None and (type(uses) is not int or not 1 <= uses <= 1_000_000):
         raise InvalidDecision("grant: uses must be a whole number from 1", "grant.uses")
     if type(ends_in) not in (int, float) or not 0 < ends_in <= 366 * _DAY:
@@ -327,16 +332,16 @@ def _scope(call: Call, scope: Json) -> dict[str, Json]:
     if isinstance(scope, Mapping) and not scope.keys().isdisjoint(("command", "path")):
         raise _bad_scope("command and path are for the commands and files of coding agents")
     try:
-        whole = schema.whole_text(scope)
+        whole_text = schema.whole_text(scope)
     except InvalidCall as error:
         raise _bad_scope(f"the scope is not a schema: {error}") from None
-    if not schema.matches(whole, codec.loads(call.args)):
+    if not schema.matches(whole_text, codec.loads(call.args)):
         raise _bad_scope(
             "the scope does not match the call that you are approving (a pattern has to match "
             "the whole text)"
         )
-    whole.pop(GIVEN_UNDER, None)
-    return whole
+    whole_text.pop(GIVEN_UNDER, None)
+    return whole_text
 
 
 def _bad_scope(why: str) -> InvalidDecision:
@@ -354,10 +359,12 @@ def grant_scopes(call: Call) -> list[dict[str, Json]]:
     if call.original is not None:  # an edit does not always come with a new footprint
         raise _bad_scope("the arguments were edited: approve this call alone")
     footprint = codec.loads(call.terms.footprint)
-    kinds, places = set(footprint["kinds"]), footprint["places"]
+    kinds = set(footprint["kinds"])
+    places = footprint["places"]
     words: list[Json] | None = footprint.get("words")
     if words is not None:
-        usual, least = footprint["usual"], footprint["least"]
+        usual = footprint["usual"]
+        least = footprint["least"]
         lengths = range(usual, least - 1, -1) if least else ()
         return [
             {"command": words, "arguments": "exact"},
@@ -370,12 +377,12 @@ def grant_scopes(call: Call) -> list[dict[str, Json]]:
         )
     exact: dict[str, Json] = {"const": codec.loads(call.args)}
     files = [place.get("files", []) for place in places]
-    named = sorted({name for names in files for name in names})
-    if not all(files) or any(name.startswith("/") for name in named):
+    file_names = sorted({name for names in files for name in names})
+    if not all(files) or any(name.startswith("/") for name in file_names):
         return [exact]
-    paths = list(named) if len(named) == 1 else []
+    paths = list(file_names) if len(file_names) == 1 else []
     if kinds <= {"read", "write"}:  # other kinds are about this file, not about its folder
-        folder = posixpath.dirname(named[0]) if paths else posixpath.commonpath(named)
+        folder = posixpath.dirname(file_names[0]) if paths else posixpath.commonpath(file_names)
         paths += [folder or ".", *_folders_above(folder)]
     return [exact, *({"path": path} for path in dict.fromkeys(paths))]
 
@@ -434,11 +441,11 @@ def scope_sentence(grant: Grant, scope: Mapping[str, Json] | None = None) -> str
 
     ``scope`` is another scope for the same call, or the grant's own with secrets masked.
     """
-    given = codec.loads(grant.scope).get(GIVEN_UNDER, {}).get("footprint")
+    footprint = codec.loads(grant.scope).get(GIVEN_UNDER, {}).get("footprint")
     scope = grant_scope(grant) if scope is None else scope
-    if given is None or "const" in scope:
+    if footprint is None or "const" in scope:
         return ""
-    directory = given["places"][-1]["directory"]
+    directory = footprint["places"][-1]["directory"]
     where = f" in {directory}" if directory else ""
     if "path" in scope:
         return f"{'All files' if scope['path'] == '.' else scope['path']}{where}"
@@ -449,7 +456,8 @@ def scope_sentence(grant: Grant, scope: Mapping[str, Json] | None = None) -> str
 
 def displayed_scope(store: Store, grant: Grant) -> dict[str, Json]:
     """Return a grant's scope with the arguments that the tool declares secret masked."""
-    scope, tool = grant_scope(grant), store.tool(grant.tool_digest)
+    scope = grant_scope(grant)
+    tool = store.tool(grant.tool_digest)
     parameters = None if tool is None else codec.loads(tool.schema)["parameters"]
     for part in {"const", "properties"} & set(scope):
         scope[part] = redact_declared(scope[part], parameters)

@@ -254,16 +254,17 @@ def create_token(
     A person who does not exist yet is added with this role (``reviewer`` by default) and these
     groups. The rights of an existing person do not change: other ones raise ``NotAllowed``.
     """
-    wanted = _wanted(person, role or "reviewer", groups or ())
-    existing = store.person(wanted.name)
+    new_person = _wanted(person, role or "reviewer", groups or ())
+    existing = store.person(new_person.name)
     actor = reviewer_of(store, by, None)
-    if existing is not None and existing.name == wanted.name and existing.active:
-        _check_unchanged(existing, role, None if groups is None else wanted.groups)
-        wanted, commands = existing, []
+    if existing is not None and existing.name == new_person.name and existing.active:
+        _check_unchanged(existing, role, None if groups is None else new_person.groups)
+        new_person = existing
+        commands = []
     else:
-        commands = [AddPerson(person=wanted, by=actor)]
+        commands = [AddPerson(person=new_person, by=actor)]
     token = _TOKEN_PREFIX + secrets.token_urlsafe(32)
-    credential = _credential(token, "tok_", wanted, "token", ends=ends)
+    credential = _credential(token, "tok_", new_person, "token", ends=ends)
     *_, stored = store.transact(*commands, AddCredential(credential=credential, by=actor))
     return token, stored
 
@@ -323,8 +324,8 @@ def revoke_tokens(
 ) -> tuple[Credential, ...]:
     """Revoke some tokens of a person with the sessions that they opened; without ids, sessions."""
     actor = reviewer_of(store, by, None)
-    (ended,) = store.transact(EndCredentials(person=name, ids=ids, by=actor))
-    credentials: tuple[Credential, ...] = ended
+    (ended_credentials,) = store.transact(EndCredentials(person=name, ids=ids, by=actor))
+    credentials: tuple[Credential, ...] = ended_credentials
     return credentials
 
 
@@ -336,14 +337,14 @@ def new_link(store: Store, person: str, *, role: str = "admin") -> str:
 
     A person who does not exist yet is added with this role.
     """
-    wanted = _wanted(person, role, ())
-    existing = store.person(wanted.name)
-    actor = Reviewer(wanted.name)
-    known = existing is not None and existing.name == wanted.name and existing.active
-    commands = [] if known else [AddPerson(person=wanted, by=actor)]
+    new_person = _wanted(person, role, ())
+    existing = store.person(new_person.name)
+    actor = Reviewer(new_person.name)
+    is_known = existing is not None and existing.name == new_person.name and existing.active
+    commands = [] if is_known else [AddPerson(person=new_person, by=actor)]
     secret = secrets.token_urlsafe(32)
     ends = store.now() + LINK_SECONDS * SECOND
-    credential = _credential(secret, "lnk_", wanted, "link", ends=ends)
+    credential = _credential(secret, "lnk_", new_person, "link", ends=ends)
     store.transact(*commands, AddCredential(credential=credential, by=actor))
     return secret
 
@@ -400,13 +401,13 @@ def identified(store: Store, who: Identified) -> Person:
     existing = next((p for p in store.people() if p.origin == origin), None)
     by = Reviewer(_SERVER)
     if existing is None:
-        wanted = _wanted(who.name, who.role or "reviewer", who.groups or (), who.mail)
+        new_person = _wanted(who.name, who.role or "reviewer", who.groups or (), who.mail)
         try:
-            (added,) = store.transact(AddPerson(person=wanted._replace(origin=origin), by=by))
+            (added,) = store.transact(AddPerson(person=new_person._replace(origin=origin), by=by))
         except Conflict:
             raise NotAllowed(
-                f"the name {wanted.name!r} belongs to another person here: ask an admin to link "
-                f"the two, with `sayso people link {wanted.name} {' '.join(who.origin)}`"
+                f"the name {new_person.name!r} belongs to another person here: ask an admin to "
+                f"link the two, with `sayso people link {new_person.name} {' '.join(who.origin)}`"
             ) from None
         person: Person = added
         return person
@@ -421,8 +422,8 @@ def identified(store: Store, who: Identified) -> Person:
         role=None if who.role == existing.role else who.role,
         mail=who.mail or None,
     )
-    ((person, *ended),) = store.transact(changes)
-    _taken_away(store, person, *ended, by=by, ask_again=False)
+    ((person, *credentials),) = store.transact(changes)
+    _taken_away(store, person, *credentials, by=by, ask_again=False)
     return person
 
 

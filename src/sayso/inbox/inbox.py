@@ -88,7 +88,8 @@ from sayso.views import is_request, request_of
 
 MAX_PAGE = 500
 
-_SWEEP, _MAX_SWEEPS = 100, 50
+_SWEEP = 100
+_MAX_SWEEPS = 50
 #: How many ids to name if a prefix is ambiguous.
 _MAX_NAMED = 6
 #: More events than any call has: each is a row that a person or an attempt caused.
@@ -174,9 +175,11 @@ _CHOICES = {"status": STATUS_FILTERS, "sort": SORTS, "kind": KINDS, "risk": RISK
 def _query(given: Mapping[str, Any], now: Callable[[], Micros]) -> Query:
     """Check filters and translate them for the store."""
     filters: dict[str, Any] = {"status": "pending", **given}
-    known = set(Filters.__annotations__)
-    if unknown := set(filters) - known:
-        raise InvalidCall(f"no filter {', '.join(sorted(unknown))}: use {', '.join(sorted(known))}")
+    filter_names = set(Filters.__annotations__)
+    if unknown := set(filters) - filter_names:
+        raise InvalidCall(
+            f"no filter {', '.join(sorted(unknown))}: use {', '.join(sorted(filter_names))}"
+        )
     for name, choices in _CHOICES.items():
         value = filters.get(name, choices[0])
         if value not in choices and (value is not None or name in ("status", "sort")):
@@ -256,11 +259,11 @@ class RequestReader:
         query = _query(filters, self.store.now)
         self._close_overdue()
         # One extra row tells whether there is a next page.
-        found = self.store.page(replace(query, limit=query.limit + 1))
-        shown = found[: query.limit]
-        following = str(shown[-1][0]) if len(found) > query.limit else None
+        rows = self.store.page(replace(query, limit=query.limit + 1))
+        page_rows = rows[: query.limit]
+        following = str(page_rows[-1][0]) if len(rows) > query.limit else None
         # Leave out requests whose tool was tampered with, like requests that were.
-        return [row for row in shown if if_readable(self._has_readable_tool, row[1])], following
+        return [row for row in page_rows if if_readable(self._has_readable_tool, row[1])], following
 
     def groups(self, filters: Mapping[str, Any], viewer: Viewer) -> list[RequestGroup]:
         """Count the requests that a viewer may see, in groups.
@@ -296,8 +299,8 @@ class RequestReader:
     def current(self, request_id: str) -> tuple[Call, Request | None]:
         """Return a row and its request, or ``None`` for the request if it is overdue."""
         call = self.call(request_id)
-        asked = call.status is CallStatus.ASKED
-        if asked and call.expires_at is not None and call.expires_at <= self.store.now():
+        is_open = call.status is CallStatus.ASKED
+        if is_open and call.expires_at is not None and call.expires_at <= self.store.now():
             return call, None
         return call, self.request(call)
 
@@ -357,11 +360,11 @@ class Inbox:
 
     async def get(self, request: Request | str) -> Request:
         """Return a request as it is now. Raise ``NotFound`` if there is none."""
-        call, found = await read(self.store, self._reader.current, _id_of(request))
-        if found is None:
+        call, current = await read(self.store, self._reader.current, _id_of(request))
+        if current is None:
             call = await to_thread(expire, self.store, call)
-            found = await read(self.store, self._reader.request, call)
-        return found
+            current = await read(self.store, self._reader.request, call)
+        return current
 
     async def find(self, prefix: str) -> Request:
         """Return the request whose id starts with ``prefix``. Raise ``NotFound`` if several do."""
@@ -375,23 +378,23 @@ class Inbox:
         ``timeout`` seconds; ``None`` waits forever.
         """
         ends = None if timeout is None else time.monotonic() + _checked_timeout(timeout)
-        found = await self.get(request)
-        if found.status != "pending":
-            return found
-        with contextlib.closing(CommitWaiter(self.store, found.thread)) as commits:
+        current = await self.get(request)
+        if current.status != "pending":
+            return current
+        with contextlib.closing(CommitWaiter(self.store, current.thread)) as commits:
             while True:
-                found = await self.get(found.id)
-                if found.status != "pending":
-                    return found
+                current = await self.get(current.id)
+                if current.status != "pending":
+                    return current
                 left = None if ends is None else ends - time.monotonic()
                 if left is not None and left <= 0:
                     raise TimeoutError(
-                        f"{found.id} is still pending after {timeout:g} seconds: decide it "
+                        f"{current.id} is still pending after {timeout:g} seconds: decide it "
                         "(`sayso inbox`), or wait longer"
                     )
                 seconds = [_POLL_SECONDS] if left is None else [_POLL_SECONDS, left]
-                if found.expires_at is not None:
-                    expires_in = found.expires_at - moment(self.store.now())
+                if current.expires_at is not None:
+                    expires_in = current.expires_at - moment(self.store.now())
                     seconds.append(expires_in.total_seconds() + 0.001)
                 await commits.wait(max(min(seconds), 0.001))
 
@@ -477,12 +480,12 @@ class Inbox:
         request_id = _id_of(request)
         if isinstance(request, Request) and seen_digest is None:
             seen_digest = request.digest
-        given = (request_id, decision, by, seen_digest, token, channel, grant)
+        answer = (request_id, decision, by, seen_digest, token, channel, grant)
         try:
             if isinstance(decision, Edit):  # evaluates the policy, which may take long
-                (decided,) = await write(self.store, await to_thread(self._command, *given))
+                (decided,) = await write(self.store, await to_thread(self._command, *answer))
             else:
-                (decided,) = await write_built(self.store, self._command, *given)
+                (decided,) = await write_built(self.store, self._command, *answer)
         except Expired:
             call = await read(self.store, self._reader.call, request_id)
             await to_thread(expire, self.store, call)
@@ -510,18 +513,19 @@ class Inbox:
         if decision.request not in (None, request_id):
             raise Conflict(f"this decision was made for {decision.request}, not for {request_id}")
         reviewer = reviewer_of(self.store, by, token)
-        seen = seen_digest or decision.seen_digest
-        if decision.seen_digest not in (None, seen):
+        digest = seen_digest or decision.seen_digest
+        if decision.seen_digest not in (None, digest):
             raise Conflict(
                 f"request {request_id} is not what you saw: the decision and seen_digest name "
                 "different digests. Read the request again and decide on that"
             )
         if reviewer.confirmation is not None:
-            check_confirmation(reviewer.confirmation, request_id, seen, decision)
+            check_confirmation(reviewer.confirmation, request_id, digest, decision)
         call = self._reader.call(request_id)
         tool = self._reader.tool(call)
         message = value = args = written = terms = None
-        title, stop = "", False
+        title = ""
+        stop = False
         if isinstance(decision, Reject):
             message = checked_text(decision.message, "message")
             stop = checked_flag(decision.stop, "stop")
@@ -529,7 +533,7 @@ class Inbox:
             value = checked_value(call, tool, decision.value)
         elif isinstance(decision, Edit):
             if call.status is CallStatus.ASKED:
-                check_seen(call, decision.type, seen, call.digest)
+                check_seen(call, decision.type, digest, call.digest)
             args, written = checked_edit(call, tool, decision, self._validate)
             if tool is not None:
                 title = render_title(
@@ -544,7 +548,7 @@ class Inbox:
             type=decision.type,
             by=reviewer,
             channel=checked_text(channel, "channel"),
-            seen_digest=seen,
+            seen_digest=digest,
             message=message or "",
             stop=stop,
             value=value,
@@ -566,8 +570,8 @@ class Inbox:
         **who: Unpack[Who],
     ) -> Request:
         """Approve a request exactly as shown. ``grant`` also approves future calls like it."""
-        shown = await self._shown(request)
-        return await self.decide(shown, shown.approve(), grant=grant, **who)
+        current = await self._shown(request)
+        return await self.decide(current, current.approve(), grant=grant, **who)
 
     @suggests_names
     async def edit(
@@ -582,8 +586,8 @@ class Inbox:
 
         All others stay as shown.
         """
-        shown = await self._shown(request)
-        return await self.decide(shown, shown.edit(args, unset=unset), **who)
+        current = await self._shown(request)
+        return await self.decide(current, current.edit(args, unset=unset), **who)
 
     @suggests_names
     async def reject(
@@ -594,14 +598,14 @@ class Inbox:
         An equal call of the agent is rejected too, without asking, until there is new user text.
         With ``stop``, also cancel the run, in the same commit.
         """
-        shown = await self._shown(request)
-        return await self.decide(shown, shown.reject(message, stop=stop), **who)
+        current = await self._shown(request)
+        return await self.decide(current, current.reject(message, stop=stop), **who)
 
     @suggests_names
     async def respond(self, request: Request | str, value: Json, **who: Unpack[Who]) -> Request:
         """Answer a question, or give a tool call's result yourself instead of running it."""
-        shown = await self._shown(request)
-        return await self.decide(shown, shown.respond(value), **who)
+        current = await self._shown(request)
+        return await self.decide(current, current.respond(value), **who)
 
     async def _shown(self, request: Request | str) -> Request:
         return request if isinstance(request, Request) else await self.get(request)
@@ -621,13 +625,13 @@ class Inbox:
         """
         if not isinstance(decisions, Iterable) or isinstance(decisions, str | Mapping):
             raise InvalidDecision("give a list of decisions, as [request.approve(), ...]")
-        given = list(decisions)
-        for decision in given:
+        answers = list(decisions)
+        for decision in answers:
             check_is_decision(decision)
-        requests = [await self.get(decision.request or "") for decision in given]
-        check_alike(given, requests)
+        requests = [await self.get(decision.request or "") for decision in answers]
+        check_alike(answers, requests)
         results = []
-        for decision, request in zip(given, requests, strict=True):
+        for decision, request in zip(answers, requests, strict=True):
             try:
                 done = await self.decide(request.id, decision, by=by, token=token, channel=channel)
                 results.append(DecisionResult(request.id, done, None))
@@ -651,8 +655,10 @@ class Inbox:
         await to_thread(self._cancel, _id_of(target), by, reason, superseded)
 
     def _cancel(self, target: str, by: str | Reviewer, reason: str, superseded: bool) -> None:
-        reason, name = checked_text(reason, "reason"), reviewer_of(self.store, by, None).name
-        call, run = self.store.call(checked_text(target, "target")), self.store.run(target)
+        reason = checked_text(reason, "reason")
+        name = reviewer_of(self.store, by, None).name
+        call = self.store.call(checked_text(target, "target"))
+        run = self.store.run(target)
         if call is None and run is None:
             raise NotFound(f"no request and no run {target!r:.80}")
         if call is not None:
@@ -767,13 +773,13 @@ def only_match(ids: Iterable[str], prefix: str, noun: str, command: str) -> str:
 
     Raises ``NotFound`` if there is none, or if there are several. ``command`` lists the ids.
     """
-    matches = [one for one in ids if prefix and one.startswith(prefix)]
+    matches = [request_id for request_id in ids if prefix and request_id.startswith(prefix)]
     if prefix in matches or len(matches) == 1:
         return prefix if prefix in matches else matches[0]
     if not matches:
         raise NotFound(f"no {noun} {prefix!r}: see `{command}`")
-    shown = ", ".join(matches[:_MAX_NAMED]) + ", …" * (len(matches) > _MAX_NAMED)
-    raise NotFound(f"several ids start with {prefix!r}: type more of it ({shown})")
+    names = ", ".join(matches[:_MAX_NAMED]) + ", …" * (len(matches) > _MAX_NAMED)
+    raise NotFound(f"several ids start with {prefix!r}: type more of it ({names})")
 
 
 def _id_of(request: object) -> str:

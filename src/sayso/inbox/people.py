@@ -45,7 +45,8 @@ def rights(store: Store, by: Reviewer) -> Proven:
     name = by.name if credential is None else credential.person
     confirmation = by.confirmation if isinstance(by, Proven) else None
     passkey = None if confirmation is None else store.credential(confirmation.hash)
-    absent, verify = store.absent(name), store.keys.verify
+    absent = store.absent(name)
+    verify = store.keys.verify
     return rights_of(by, store.person(name), credential, passkey, absent, store.now(), verify)
 
 
@@ -135,9 +136,9 @@ def audience_of(calls: Iterable[Call | Request]) -> Audience:
     names: set[str] = set()
     everybody = False
     for call in calls:
-        wanted = _reviewers(call)
-        everybody = everybody or not wanted
-        names.update(wanted)
+        reviewers = _reviewers(call)
+        everybody = everybody or not reviewers
+        names.update(reviewers)
         if call.requester and not _is_remote(call):
             names.add(plain_name(call.requester))
         if call.decision is not None:
@@ -160,19 +161,19 @@ def audience_of_run(store: Store, run: Run) -> Audience:
     it belongs to. If nobody was asked there either, its requester may read it, or everybody if it
     has no requester, or one that a remote agent only claims.
     """
-    asked = [call for call in store.calls_of(run.id) if is_request(call)]
-    if not asked:
-        asked = requests_in(store, run.thread)
-    around = store.call(run.parent_call) if not asked and run.parent_call else None
+    calls = [call for call in store.calls_of(run.id) if is_request(call)]
+    if not calls:
+        calls = requests_in(store, run.thread)
+    around = store.call(run.parent_call) if not calls and run.parent_call else None
     if around is not None and is_request(around):
-        asked = [around]
-    outer = store.run(around.run) if around is not None and not asked else None
+        calls = [around]
+    outer = store.run(around.run) if around is not None and not calls else None
     if outer is not None:
         return audience_of_run(store, outer)
     is_claimed = run.requester != requester_name(run.requester)
     everybody = is_claimed or not run.requester
-    found = audience_of(asked) if asked else Audience(everybody, frozenset())
-    return found._replace(names=found.names | {plain_name(run.requester)} - {""})
+    audience = audience_of(calls) if calls else Audience(everybody, frozenset())
+    return audience._replace(names=audience.names | {plain_name(run.requester)} - {""})
 
 
 def requests_in(store: Store, thread: str) -> list[Call]:
@@ -196,8 +197,8 @@ def may_see_rejection(by: Reviewer, rejection: EarlierRejection) -> bool:
         return True  # it was made by the same agent
     if by.role == "chat":
         return plain_name(rejection.requester) == by.name
-    named = {*rejection.reviewers, plain_name(rejection.requester), rejection.by}
-    return not rejection.reviewers or not names_of(by).isdisjoint(named)
+    names = {*rejection.reviewers, plain_name(rejection.requester), rejection.by}
+    return not rejection.reviewers or not names_of(by).isdisjoint(names)
 
 
 def no_request(request_id: str) -> NotFound:

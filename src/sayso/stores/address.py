@@ -54,11 +54,11 @@ def address_of(store: str | Path) -> StoreAddress:
     if not store or store != store.strip():
         problem = "has spaces around it: remove them" if store.strip() else f"is empty: {_FORMS}"
         raise StoreError(f"the name of the store {problem}")
-    found = _SCHEME.fullmatch(store)
-    if found is None or _DRIVE.match(store):
+    scheme_match = _SCHEME.fullmatch(store)
+    if scheme_match is None or _DRIVE.match(store):
         return _plain(store)
-    scheme = found[1]
-    rest = found[2]
+    scheme = scheme_match[1]
+    rest = scheme_match[2]
     if scheme in ("postgresql", "postgres") and rest.startswith("//"):
         return StoreAddress("postgresql", store)
     if scheme == "memory" and rest.startswith("//"):

@@ -678,7 +678,8 @@ class Hub:
         listener = Listener(self, thread, callback)
         with self._starting:  # return only once a watcher runs
             with self._lock:
-                starts, self._watched = not self._watched, True
+                starts = not self._watched
+                self._watched = True
                 self._listeners.setdefault(thread, []).append(listener)
             try:
                 if starts:

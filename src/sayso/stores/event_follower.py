@@ -19,7 +19,8 @@ _PAGE = 100
 #: How long a process holds the cursor while it delivers a batch.
 _LEASE: Micros = 30_000_000
 _POLL_SECONDS = 5.0
-_FIRST_TRY, _LAST_TRY = 0.5, 10.0
+_FIRST_TRY = 0.5
+_LAST_TRY = 10.0
 
 
 class EventFollower:
@@ -82,27 +83,29 @@ class EventFollower:
         now = self._store.now()
         if held > now:
             return min((held - now) / 1_000_000, _POLL_SECONDS)
-        seen, scanned = self._scanned
-        batch = await to_thread(self._store.events, scanned if seen == raw else at, _PAGE)
+        newest, scanned = self._scanned
+        batch = await to_thread(self._store.events, scanned if newest == raw else at, _PAGE)
         if not batch:
             return None
-        wanted = [event for _, event in batch if self._wants(event)]
-        if not wanted:
+        wanted_events = [event for _, event in batch if self._wants(event)]
+        if not wanted_events:
             to = raw
             if len(batch) == _PAGE and await self._move(raw, ahead := _written(batch[-1][0], 0)):
                 to = ahead  # a restart need not read all of it again
             self._scanned = to, batch[-1][0]
             return 0.0
-        taken = _written(at, now + _LEASE)
-        if not await self._move(raw, taken):
+        lease_text = _written(at, now + _LEASE)
+        if not await self._move(raw, lease_text):
             return 0.0
         reached = at
         try:
-            await self._deliver(wanted)
+            await self._deliver(wanted_events)
             reached = batch[-1][0]
         finally:
             # Release the cursor also after an error or a cancellation.
-            await asyncio.shield(asyncio.ensure_future(self._move(taken, _written(reached, 0))))
+            await asyncio.shield(
+                asyncio.ensure_future(self._move(lease_text, _written(reached, 0)))
+            )
         return 0.0
 
     async def _move(self, raw: str, to: str) -> bool:

@@ -29,7 +29,8 @@ from sayso.views import public_status
 OPEN = ("asked", "in_doubt")
 _CLOSED = tuple(name for name in get_args(RequestStatus) if name != "pending")
 #: The list status of calls that no person was asked about, and the id of their group key.
-UNASKED, UNGROUPED = "", 0
+UNASKED = ""
+UNGROUPED = 0
 
 _LIST_STATUSES = {
     "pending": OPEN,
@@ -122,8 +123,8 @@ def _redacted(description: str, arguments: tuple[str, ...], schema: str) -> str:
     """Return a description without the secrets of the arguments that it repeats."""
     parameters = codec.loads(schema)["parameters"] if schema else None
     secrets = secrets_in(*((codec.loads(text), parameters) for text in arguments))
-    shown: str = redact(description, None, secrets).value
-    return shown
+    redacted_text: str = redact(description, None, secrets).value
+    return redacted_text
 
 
 @lru_cache(maxsize=4096)
@@ -205,7 +206,8 @@ def decided(call: Call) -> tuple[str | None, Micros | None]:
 #: A time is counted in slots of 15 minutes: every time zone's day begins with one.
 SLOT: Micros = 900_000_000
 #: The list statuses of requests that a person decided, and which of them are approvals.
-DECIDED, APPROVING = ("approved", "edited", "rejected", "responded"), ("approved", "edited")
+DECIDED = ("approved", "edited", "rejected", "responded")
+APPROVING = ("approved", "edited")
 #: Up to how many seconds (0: any) the time to a decision is rounded down to multiples of how many.
 TOOK_STEPS = ((20, 1), (60, 5), (600, 30), (3600, 180), (86_400, 1800), (0, 21_600))
 
@@ -237,25 +239,25 @@ def _folded(text: str) -> str:
 
 
 def _words(text: str) -> list[str]:
-    found: list[str] = []
+    words: list[str] = []
     for chunk in _CHUNK.findall(_folded(text)):
         for part in (*_HUMP.split(chunk), chunk):
-            found.append(part.casefold()[:_LONGEST])
-    return found
+            words.append(part.casefold()[:_LONGEST])
+    return words
 
 
 def _name(text: str) -> list[str]:
     """Return the words of a name, and the whole name without separators."""
-    whole = "".join(_CHUNK.findall(_folded(text))).casefold()[:_LONGEST]
-    return [*_words(text), whole] if whole else []
+    joined_name = "".join(_CHUNK.findall(_folded(text))).casefold()[:_LONGEST]
+    return [*_words(text), joined_name] if joined_name else []
 
 
 def wanted(text: str) -> Wanted:
     """Parse a search text; one without letters or digits matches nothing."""
     chunks = [chunk.casefold()[:_LONGEST] for chunk in _CHUNK.findall(_folded(text))]
-    whole = text.strip()
-    rest = whole.removeprefix(_ID)
-    ids = (whole, _ID + rest) if len(rest) >= _SHORTEST_ID else ()
+    stripped_text = text.strip()
+    rest = stripped_text.removeprefix(_ID)
+    ids = (stripped_text, _ID + rest) if len(rest) >= _SHORTEST_ID else ()
     return Wanted(tuple(dict.fromkeys(chunks))[:_MOST_WANTED], tuple(dict.fromkeys(ids)))
 
 
@@ -299,7 +301,8 @@ def sees_group(viewer: Viewer, reviewers: Sequence[str]) -> bool:
 
 def is_for(viewer: Viewer, call: Call) -> bool:
     """Return whether a viewer's groups count a call."""
-    reviewers, names = call.terms.reviewers, viewer.names
+    reviewers = call.terms.reviewers
+    names = viewer.names
     if names is None or sees_group(viewer, reviewers) or plain_name(call.requester) in names:
         return True
     return bool(reviewers) and call.decision is not None and call.decision.by in names

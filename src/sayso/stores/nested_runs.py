@@ -49,7 +49,8 @@ def stop_around(store: Store, call: Call, run_id: str) -> None:
 
     The run of the call itself was stopped in the commit of the decision.
     """
-    decided, outermost = call.decision, store.run(run_id)
+    decided = call.decision
+    outermost = store.run(run_id)
     if decided is None or not decided.stop or outermost is None:
         return
     reason = f"{decided.by} rejected {call.id} and stopped the run"
@@ -88,14 +89,14 @@ def close_overdue(store: Store, limit: int, most: int) -> Iterator[tuple[Call, .
     """
     refused: set[Due] = set()
     for _ in range(most):
-        found = store.overdue(limit + len(refused))
-        for due in [due for due in found if due not in refused]:
+        overdue_rows = store.overdue(limit + len(refused))
+        for due in [due for due in overdue_rows if due not in refused]:
             try:
                 yield close_due(store, due)
             except (Tampered, KeyMissing) as error:
                 refused.add(due)
                 log.warning("overdue, but left unchanged: %s", error)
-        if len(found) - len(refused) < limit:
+        if len(overdue_rows) - len(refused) < limit:
             return
 
 
@@ -129,7 +130,7 @@ def inner_runs(store: StoreReads, run: Run) -> list[Run]:
     """Return the live runs that are nested directly in a run."""
     calls = store.calls_of(run.id)
     inner = [_inner_run(store, call) for call in calls if call.attempt and call.status in _MAY_NEST]
-    return [one for one in inner if one is not None]
+    return [inner_run for inner_run in inner if inner_run is not None]
 
 
 def _inner_run(store: StoreReads, call: Call) -> Run | None:

@@ -50,12 +50,12 @@ def row_wrong(keys: Keyring, row: AuthenticRow) -> str:
     that it was forged.
     """
     try:
-        found = row_bytes(row)
+        covered_bytes = row_bytes(row)
     except DAMAGE:
         return UNREADABLE
-    if found is None:
+    if covered_bytes is None:
         return "its MAC is not one that this version of Sayso makes"
-    data, mac = found
+    data, mac = covered_bytes
     return "" if keys.check_row(data, mac) else _CHANGED
 
 
@@ -151,13 +151,13 @@ class RowDecoder:
     def _good(
         self, decode: Decode[R], rows: Iterable[Sequence[Any]], what: str, *bad: type[Exception]
     ) -> list[R]:
-        found: list[R] = []
+        good_rows: list[R] = []
         for row in rows:
             try:
-                found.append(self.one(decode, row))
+                good_rows.append(self.one(decode, row))
             except bad as error:
                 self._warn(what, error)
-        return found
+        return good_rows
 
     def _warn(self, what: str, error: Exception) -> None:
         if str(error) not in self._logged:

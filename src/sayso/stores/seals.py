@@ -109,9 +109,11 @@ class SealSchedule:
         self, now: Micros, find: Callable[[], Unsealed], make: Callable[[], Seal | None]
     ) -> Seal | None:
         """Find what is unsealed, make a seal if one is due, and plan the next look."""
-        seal, unsealed = None, find()
+        seal = None
+        unsealed = find()
         if unsealed.is_due(now):
-            seal, unsealed = make(), find()
+            seal = make()
+            unsealed = find()
         self.looked(unsealed, now)
         return seal
 

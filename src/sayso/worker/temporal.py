@@ -45,7 +45,10 @@ log = logging.getLogger("sayso.worker")
 # to wait for by the clock; a later decision starts it again. Its instances stay open for as long as
 # people think, so the order of timers and activities in here must not change.
 
-NAME, STEP, WAKE, AT = "sayso.run", "sayso.step", "wake", "at"
+NAME = "sayso.run"
+STEP = "sayso.step"
+WAKE = "wake"
+AT = "at"
 #: A worker that sends no heartbeat for so long is gone, and another one takes over.
 SILENCE = timedelta(seconds=15)
 _LONGEST = timedelta(days=365)
@@ -79,7 +82,8 @@ class RunWorkflow:
         while self._expects():
             if not await self._time_has_come():
                 continue
-            self._woken, self._at = False, None
+            self._woken = False
+            self._at = None
             left: float | None = await workflow.execute_activity(
                 STEP,
                 run,
@@ -101,7 +105,8 @@ class RunWorkflow:
 
     async def _time_has_come(self) -> bool:
         """Wait for the next look. Return False if it was moved meanwhile."""
-        at, left = self._at, self._left()
+        at = self._at
+        left = self._left()
         if left > 0:
             try:
                 await workflow.wait_condition(lambda: self._woken or self._at != at, timeout=left)
@@ -132,9 +137,11 @@ class Address(NamedTuple):
         """Parse ``temporal://host[:port][/namespace]``. Raises ``InvalidCall``."""
         try:
             parts = urlsplit(url)
-            host, port = parts.hostname, parts.port or _PORT
+            host = parts.hostname
+            port = parts.port or _PORT
         except ValueError:
-            host, port = None, 0
+            host = None
+            port = 0
         extra = not host or parts.query or parts.fragment or "@" in parts.netloc
         namespace = "" if extra else unquote(parts.path.strip("/"))
         if extra or parts.scheme != "temporal" or "/" in namespace:
@@ -142,8 +149,8 @@ class Address(NamedTuple):
                 f"{url!r:.80} is not a dispatcher: use temporal://host:port or "
                 "temporal://host:port/namespace"
             )
-        named = f"[{host}]" if host and ":" in host else host
-        return cls(f"{named}:{port}", namespace or "default")
+        host_name = f"[{host}]" if host and ":" in host else host
+        return cls(f"{host_name}:{port}", namespace or "default")
 
 
 class TemporalDispatcher:
@@ -239,10 +246,10 @@ class TemporalDispatch:
         run = await to_thread(self._store.run, run_id)
         if run is not None and run.status in LIVE and run.due(self._store.now()):
             # A task of its own: when Temporal gives up on this activity, the run continues.
-            taken = asyncio.create_task(self._in_turn(run))
-            while not taken.done():
+            task = asyncio.create_task(self._in_turn(run))
+            while not task.done():
                 activity.heartbeat()
-                await asyncio.wait({taken}, timeout=SILENCE.total_seconds() / 3)
+                await asyncio.wait({task}, timeout=SILENCE.total_seconds() / 3)
         return await to_thread(self._seconds, run_id)
 
     async def _in_turn(self, run: Run) -> None:

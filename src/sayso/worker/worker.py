@@ -89,7 +89,8 @@ class Worker:
         #: Set when something may be due, when there is room again, and on ``stop``.
         self._again = asyncio.Event()
         #: Everything due before this time was looked at; the next full look, whatever happens.
-        self._seen, self._look_at = 0, 0.0
+        self._seen = 0
+        self._look_at = 0.0
         #: Whether something that was due before may still be waiting.
         self._behind = False
 
@@ -197,7 +198,8 @@ class Worker:
         # Some of what is ready may be in progress here already: read past it.
         limit = max(self.concurrency - len(self._tasks), 0)
         skip = {*self._tasks, *self._left, *self._backoff.held()}
-        behind, self._behind = self._behind, False
+        behind = self._behind
+        self._behind = False
         try:
             ready, came_due, now, soon = await read(self.store, self._read, limit, skip, behind)
             for run in ready:
@@ -232,11 +234,12 @@ class Worker:
         Nearly every commit is work in progress that makes nothing due. What a late commit or a
         clock that was set back hides is found by the next poll.
         """
-        now, soon = self.store.now(), self.store.next_due(self._seen)
+        now = self.store.now()
+        soon = self.store.next_due(self._seen)
         came_due = (soon is not None and soon <= now) or time.monotonic() >= self._look_at
-        wanted = limit and self._agents and (came_due or behind)
+        must_look = limit and self._agents and (came_due or behind)
         reserve = partial(self.store.reserve, self.names, limit, self._name, skip)
-        return reserve() if wanted else [], came_due, now, soon
+        return reserve() if must_look else [], came_due, now, soon
 
     def sweep(self) -> None:
         """Close overdue requests, and mark the calls of lost processes as in doubt."""
@@ -277,11 +280,11 @@ class Worker:
         except Exception as error:
             again, times = self._backoff.failed(run.id)
             ours = isinstance(error, SaysoError)  # its message says what to do: no traceback
-            said = f"{type(error).__name__}: {error}" if ours else type(error).__name__
+            reason = f"{type(error).__name__}: {error}" if ours else type(error).__name__
             line = "run %s of %s: %s; trying again in %.0f s"
-            log.error(line, run.id, run.agent, said, again, exc_info=not ours)
+            log.error(line, run.id, run.agent, reason, again, exc_info=not ours)
             if times > 1 and times & (times - 1) == 0:  # the 2nd, 4th, 8th, … failure
-                await self._record_failure(run, said, times)
+                await self._record_failure(run, reason, times)
         finally:
             self._tasks.pop(run.id, None)
             seconds = time.monotonic() - began
@@ -307,8 +310,8 @@ class Worker:
         finally:
             if due.taken:  # else the worker that has it reports them
                 with suppress(SaysoError):  # only reporting failed; the run's status is known
-                    seen = 0 if thread is None else thread.seq
-                    for step in await to_thread(recorded, self.store, run, seen):
+                    event_count = 0 if thread is None else thread.seq
+                    for step in await to_thread(recorded, self.store, run, event_count):
                         self.steps.tell(step)
 
     async def _resumed(self, agent: Resumable, run: str) -> str:
@@ -333,19 +336,20 @@ async def _wake_outer_runs(inner: Store, outer: Store, events: Sequence[Event]) 
 
 def _agents_by_name(agents: Iterable[Resumable]) -> dict[str, Resumable]:
     """Map each name whose runs an agent can resume to that agent."""
-    named: dict[str, Resumable] = {}
+    by_name: dict[str, Resumable] = {}
     for agent in agents:
         for name in getattr(agent, "names", (agent.name,)):
-            if name in named and name == agent.name:
+            if name in by_name and name == agent.name:
                 raise ValueError(f"two agents are called {name!r}: rename one")
-            named.setdefault(name, agent)
-    return named
+            by_name.setdefault(name, agent)
+    return by_name
 
 
 class Backoff:
     """How long to leave runs alone that failed. In memory only: safety does not depend on it."""
 
-    FIRST, LONGEST = 1.0, 300.0
+    FIRST = 1.0
+    LONGEST = 300.0
 
     def __init__(self) -> None:
         self._until: dict[str, tuple[float, int]] = {}

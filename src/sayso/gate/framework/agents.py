@@ -162,10 +162,10 @@ class FrameworkAgent:
         """
         if self._coverage is not None:
             return self._coverage
-        found = Coverage()
+        merged = Coverage()
         for tool in self.known_tools():
-            found.gated(self.name, "tool", tool.name)
-        return found
+            merged.gated(self.name, "tool", tool.name)
+        return merged
 
     async def run(self, input: Any, *, thread: str | None = None, requester: str = "") -> RunResult:
         """Run the agent. ``status`` is ``"paused"`` if a request needs a decision first.
@@ -219,8 +219,8 @@ class FrameworkAgent:
                 and not run.ready
             ):
                 return await self._paused(run)  # no decision was made since
-            if (taken := await lease.take()) is not None:
-                return await self._drive(lease, taken, self.go_on(taken.thread))
+            if (leased_run := await lease.take()) is not None:
+                return await self._drive(lease, leased_run, self.go_on(leased_run.thread))
 
     async def cancel(
         self, where: RunState | str, *, by: str = "user", reason: str = "cancelled"
@@ -238,10 +238,11 @@ class FrameworkAgent:
 
     def find(self, where: RunState | str) -> Run:
         """Return the run of this agent with that state or id, or the last one on that thread."""
-        store, agent = self.gate.store, self.gate.agent
+        store = self.gate.store
+        agent = self.gate.agent
         name = run_named(where, store, agent)
-        named = store.run(name)
-        runs = [named] if named is not None else runs_of(store, agent, name)
+        named_run = store.run(name)
+        runs = [named_run] if named_run is not None else runs_of(store, agent, name)
         if not runs:
             raise NotFound(f"no run and no thread {name!r} of {agent!r} in {store.url}")
         run = runs[-1]
@@ -259,7 +260,8 @@ class FrameworkAgent:
     async def _take_thread(self, lease: RunLease, thread: str, requester: str) -> Run:
         """Take a thread for new input: supersede the requests of a paused run, and wait for a
         running one."""
-        store, agent = self.gate.store, self.gate.agent
+        store = self.gate.store
+        agent = self.gate.agent
         while True:
             live = await read(store, store.live_run, thread)
             if live is not None and live.agent != agent:
@@ -274,11 +276,11 @@ class FrameworkAgent:
                 if live.status in LIVE and not lease.elsewhere(live):
                     await to_thread(supersede, store, live, requester or "user")
             run = await read(store, run_of, store, agent, thread)
-            taken = await lease.take_thread(
+            leased_run = await lease.take_thread(
                 agent, thread, run, requester, *self._notes(thread, run)
             )
-            if taken is not None:  # otherwise another process took it first: wait for that one
-                return taken
+            if leased_run is not None:  # otherwise another process took it first: wait for that one
+                return leased_run
 
     def _notes(self, thread: str, run: str) -> list[Note]:
         """Return the event that records what may bypass the gate in this run."""
@@ -320,27 +322,28 @@ class FrameworkAgent:
             except Paused:
                 pass
             except Cancelled:
-                ended = await to_thread(lease.stop)
-                if ended.status is RunStatus.CANCELLED:
-                    return await self._ended(ended)
+                run_ended = await to_thread(lease.stop)
+                if run_ended.status is RunStatus.CANCELLED:
+                    return await self._ended(run_ended)
                 await to_thread(lease.release)
                 raise
             except BaseException:
                 await asyncio.shield(asyncio.ensure_future(to_thread(lease.release)))
                 raise
             else:
-                ended = await to_thread(lease.finish, codec.dumps(self.dump_output(output)))
-                if ended.status is RunStatus.CANCELLED:
-                    return await self._ended(ended)
+                run_ended = await to_thread(lease.finish, codec.dumps(self.dump_output(output)))
+                if run_ended.status is RunStatus.CANCELLED:
+                    return await self._ended(run_ended)
                 return self._result("done", run.id, run.thread, output=output)
             parked = await self._park(lease, run)
             if parked.status not in LIVE:
                 return await self._ended(parked)  # cancelled meanwhile
             due = parked.status is RunStatus.RUNNING and not lease.elsewhere(parked)
-            taken = await lease.take() if due else None
-            if taken is None:
+            next_run = await lease.take() if due else None
+            if next_run is None:
                 return await self._paused(parked)
-            run, step = taken, self.go_on(taken.thread)
+            run = next_run
+            step = self.go_on(next_run.thread)
 
     async def _park(self, lease: RunLease, run: Run) -> Run:
         try:
@@ -355,8 +358,8 @@ class FrameworkAgent:
         order = await self.call_order(run.thread) if len(calls) > 1 else ()
         position = {id: index for index, id in enumerate(order)}
         calls.sort(key=lambda call: position.get(call.key.split("/")[0], len(position)))
-        shown = await read(self.gate.store, lambda: list(map(self.gate.backend.shown, calls)))
-        return tuple(map(self.interruption, calls, shown))
+        requests = await read(self.gate.store, lambda: list(map(self.gate.backend.shown, calls)))
+        return tuple(map(self.interruption, calls, requests))
 
     async def _paused(self, run: Run) -> RunResult:
         waiting = await self._open_requests(run)
@@ -365,11 +368,13 @@ class FrameworkAgent:
     async def _ended(self, run: Run) -> RunResult:
         """Return the result of a run that ended, in any process and at any time."""
         if run.status is RunStatus.DONE:
-            stored, error = codec.loads(run.output or "null"), ""
+            stored = codec.loads(run.output or "null")
+            error = ""
             try:
                 output = await self.load_output(run.thread, stored)
             except ValueError:
-                output, error = stored, "the stored output does not fit the current output type"
+                output = stored
+                error = "the stored output does not fit the current output type"
             return self._result("done", run.id, run.thread, output=output, error=error)
         status = cast(ResultStatus, str(run.status))
         return self._result(status, run.id, run.thread, error=run.output or run.stop)

@@ -180,8 +180,10 @@ class FrameworkThread:
         """Request approval for the calls of a turn that need it, in one commit, before the
         framework stops. Other calls, and invalid ones, are left to ``outcome``."""
         await self.open()
-        known = await read(self.store, lambda: {c.id for c in calls if self.row(c.id) is not None})
-        planned = [await self._planned(call) for call in calls if call.id not in known]
+        stored_ids = await read(
+            self.store, lambda: {c.id for c in calls if self.row(c.id) is not None}
+        )
+        planned = [await self._planned(call) for call in calls if call.id not in stored_ids]
         new = [call for call in planned if call is not None]
         if new:
             by_name = {call.tool.name: call.tool.stored for call in calls}
@@ -244,7 +246,8 @@ class FrameworkThread:
         except InvalidCall as error:
             if row is None:
                 return Outcome(ok=False, value=None, text=f"The call cannot be read: {error}")
-            wrote, args = "", row.args
+            wrote = ""
+            args = row.args
         if row is not None:
             other = await self._mismatch(row, call, wrote)
             if other:
@@ -260,11 +263,11 @@ class FrameworkThread:
             refused = refused and not isinstance(no, DuplicateEffect)
             if await self.find(call.id) is None:
                 raise  # the run was cancelled before the call had a row
-        ended = await self.find(call.id)
-        if ended is None:  # a read that is not recorded
+        ended_call = await self.find(call.id)
+        if ended_call is None:  # a read that is not recorded
             text = outcomes.as_text(codec.loads(plan.dump(value)))
             return Outcome(ok=True, value=value, text=text)
-        return replace(outcome_of(ended, value, wrote), refused=refused)
+        return replace(outcome_of(ended_call, value, wrote), refused=refused)
 
     @classmethod
     async def inner(cls, place: Place, call: FrameworkCall, key: str = "") -> Outcome:
@@ -418,8 +421,10 @@ class FrameworkThread:
 
     def _waiting(self, ids: Sequence[str]) -> tuple[Request, ...]:
         rows = pending_calls(self.store, self.run)
-        found = [row for id in ids for row in rows if row.key == id or row.key.startswith(f"{id}/")]
-        return tuple(request_in(self.store, row) for row in found)
+        waiting_rows = [
+            row for id in ids for row in rows if row.key == id or row.key.startswith(f"{id}/")
+        ]
+        return tuple(request_in(self.store, row) for row in waiting_rows)
 
 
 # --- the runs of a thread ---
@@ -453,12 +458,12 @@ def run_of(store: Store, agent: str, thread: str) -> str:
 
 def runs_of(store: Store, agent: str, thread: str) -> list[Run]:
     """Return the runs of a thread in order; all but the last were cancelled."""
-    found: list[Run] = []
-    while (run := store.run(run_name(agent, thread, len(found) + 1))) is not None:
-        found.append(run)
+    runs: list[Run] = []
+    while (run := store.run(run_name(agent, thread, len(runs) + 1))) is not None:
+        runs.append(run)
         if not _is_cancelled(run):
             break
-    return found
+    return runs
 
 
 def run_name(agent: str, thread: str, number: int) -> str:

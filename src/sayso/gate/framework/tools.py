@@ -83,12 +83,12 @@ class FrameworkTool:
         ``InvalidCall``."""
         from sayso import schema  # brings jsonschema
 
-        given = self.framework_args(codec.loads(codec.canonical(dict(args))))
+        framework_args = self.framework_args(codec.loads(codec.canonical(dict(args))))
         if self.normalize is not None:
-            return self.validated_text(self.normalize(given))
+            return self.validated_text(self.normalize(framework_args))
         properties = self.parameters.get("properties", {})
         defaults = {n: p["default"] for n, p in properties.items() if "default" in p}
-        text = self.validated_text(defaults | given)
+        text = self.validated_text(defaults | framework_args)
         wrong = schema.errors(self.schema, codec.loads(text))
         if wrong:
             path, message = wrong[0]

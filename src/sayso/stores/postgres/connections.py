@@ -183,10 +183,12 @@ def connect(url: str, *, prepare: bool) -> Connection:
 
     Raises ``OperationalError`` if the server accepts the connection and then does not answer.
     """
-    given = {*conninfo_to_dict(url)}
+    parameters = {*conninfo_to_dict(url)}
     if "PGCONNECT_TIMEOUT" in os.environ:
-        given.add("connect_timeout")
-    timeouts: dict[str, Any] = {name: _TIMEOUTS[name] for name in _TIMEOUTS if name not in given}
+        parameters.add("connect_timeout")
+    timeouts: dict[str, Any] = {
+        name: _TIMEOUTS[name] for name in _TIMEOUTS if name not in parameters
+    }
     connection = Connection.connect(
         url,
         **timeouts,
@@ -421,9 +423,9 @@ class Pool:
                 with suppress(IndexError):  # another OS thread was faster
                     return self._idle.pop()
             try:
-                made = self._connect()
-                self._pids[made] = made.info.backend_pid
-                return made
+                connection = self._connect()
+                self._pids[connection] = connection.info.backend_pid
+                return connection
             except psycopg.Error as error:
                 hopeless = (error.sqlstate or "")[:2] in _HOPELESS
                 if hopeless or time.monotonic() + nap > end:
@@ -575,7 +577,8 @@ class Pipeline:
 
     def _prepared(self, statement: bytes) -> bytes | None:
         """Return the name of a statement that was used often enough to be prepared."""
-        names, used = self._connection.names, self._connection.used
+        names = self._connection.names
+        used = self._connection.used
         name = names.get(statement)
         threshold = self._connection.prepare_threshold
         if name is not None or threshold is None or len(names) >= _MAX_PREPARED:
@@ -592,7 +595,8 @@ class Pipeline:
 
     def receive(self) -> None:
         """Wait for the answers to everything sent; raise the first refusal among them."""
-        awaited, self._awaited = self._awaited, []
+        awaited = self._awaited
+        self._awaited = []
         self._wire.pipeline_sync()
         refused: pq.abc.PGresult | None = None
         for answer in awaited:

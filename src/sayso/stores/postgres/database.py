@@ -131,8 +131,8 @@ class Database:
                 # from beginning: they find another version in their fence then.
                 connection.execute(self._translate("LOCK TABLE meta IN ACCESS EXCLUSIVE MODE"))
             if version == 0:
-                there = "SELECT 1 FROM pg_namespace WHERE nspname = $1"
-                if connection.execute(there, (self._schema,)).fetchone() is None:
+                schema_exists = "SELECT 1 FROM pg_namespace WHERE nspname = $1"
+                if connection.execute(schema_exists, (self._schema,)).fetchone() is None:
                     connection.execute(f"CREATE SCHEMA {quoted(self._schema)}".encode())
             # Until the end of this transaction, unqualified table names are ours.
             connection.execute(f"SET LOCAL search_path = {quoted(self._schema)}".encode())
@@ -188,7 +188,8 @@ class Database:
         """
         check_visible(connection, self._schema, self._url)
         try:
-            identity, facts = identity_of(connection, self._schema), self._meta(connection)
+            identity = identity_of(connection, self._schema)
+            facts = self._meta(connection)
         except GONE as error:
             raise gone(error, self._url) from error
         if facts["incarnation"] != self.incarnation:
@@ -230,15 +231,16 @@ class Database:
 
     def _compare(self, connection: Connection, identity: tuple[str, ...]) -> None:
         execute = self._execute(connection)
-        known, current = self._meta(connection).get("identity"), ".".join(identity)
-        if known == current:
+        stored_identity = self._meta(connection).get("identity")
+        current_identity = ".".join(identity)
+        if stored_identity == current_identity:
             return
         put = (
             "INSERT INTO meta (key, value) VALUES (?, ?) "
             "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
         )
-        execute(put, ("identity", current))
-        if known is not None:
+        execute(put, ("identity", current_identity))
+        if stored_identity is not None:
             # Transaction ids start again, so a new era sorts after everything before it.
             era = execute("SELECT coalesce(max(era), 1) + 1 FROM event", ()).fetchone()[0]
             execute(f"ALTER TABLE event ALTER COLUMN era SET DEFAULT {int(era)}", ())

@@ -47,8 +47,8 @@ class ReadOnlyDatabase:
 
     def __init__(self, url: str, schema: str | None = None) -> None:
         self.url = without_password(url)
-        self._address, named = split_schema(url)
-        self.schema = schema or named or "sayso"
+        self._address, schema_in_url = split_schema(url)
+        self.schema = schema or schema_in_url or "sayso"
         self._translate = translator(self.schema)
         self._lock = threading.Lock()
         self._connection: Connection | None = None
@@ -191,9 +191,9 @@ class ReadOnlyPostgresStore(ReadOnlySqlStore, Stream):
     def restored(self) -> bool:
         """Return whether the database was restored, copied or taken over by a standby."""
         meta = read_meta(self._database.execute, self.url)
-        known = meta.get("identity")
+        stored_identity = meta.get("identity")
         identity = identity_of(self._database.connection, self.schema)
-        moved = bool(identity) and known not in (None, ".".join(identity))
+        moved = bool(identity) and stored_identity not in (None, ".".join(identity))
         return moved or "restored" in meta
 
     def close(self) -> None:

@@ -159,9 +159,9 @@ class Stream(SqlReads):
         """
         if cursor in ("", "0"):
             return 0, "0", 0
-        found = _CURSOR.fullmatch(cursor)
-        if found is not None and int(found[2]) < 1 << 64:
-            return int(found[1]), found[2], int(found[3])
+        place = _CURSOR.fullmatch(cursor)
+        if place is not None and int(place[2]) < 1 << 64:
+            return int(place[1]), place[2], int(place[3])
         if _NUMBER.fullmatch(cursor) and (rows := self._rows(_PLACE_OF, (int(cursor),))):
             era, xid, pos = rows[0]
             return era, xid, pos
@@ -267,7 +267,9 @@ class JoinedTransaction(SqlReads):
             raise StoreError(
                 f"pass a (synchronous) psycopg.Connection, not a {type(connection).__name__}"
             )
-        self.url, self.keys, self.incarnation = store.url, store.keys, store.incarnation
+        self.url = store.url
+        self.keys = store.keys
+        self.incarnation = store.incarnation
         self.boundary: Boundary | None = None
         self.quick_reads = False
         self._tool_cache = ToolCache()
@@ -275,8 +277,11 @@ class JoinedTransaction(SqlReads):
         self._store = store
         self._connection = connection
         # These do not read your transaction.
-        self.events, self.newest, self.tail = store.events, store.newest, store.tail
-        self.subscribe, self.restored = store.subscribe, store.restored
+        self.events = store.events
+        self.newest = store.newest
+        self.tail = store.tail
+        self.subscribe = store.subscribe
+        self.restored = store.restored
         # A lease that is not committed yet is left out: your transaction has locked its row.
         self.renew = store.renew
         check_visible(connection, store.schema, self.url)
@@ -441,8 +446,8 @@ class PostgresStore(Stream):
         the database has no store.
         """
         self.url = without_password(url)
-        self._address, named = split_schema(url)
-        self.schema = schema or named or "sayso"
+        self._address, schema_in_url = split_schema(url)
+        self.schema = schema or schema_in_url or "sayso"
         self.boundary = boundary
         self.quick_reads = False
         self.keys = keys or Keyring.for_store(None)
@@ -478,7 +483,9 @@ class PostgresStore(Stream):
         A server that cannot be reached is an error at once; one that goes away after accepting a
         connection is waited for.
         """
-        end, nap, connected = time.monotonic() + self._patience, FIRST_NAP, False
+        end = time.monotonic() + self._patience
+        nap = FIRST_NAP
+        connected = False
         while True:
             lost = connected
             try:
@@ -665,7 +672,8 @@ class PostgresStore(Stream):
     def has_reached(self, pos: int) -> None:
         """Note the position of the last event that this process wrote; 0 if it wrote none."""
         if pos:
-            self._pos, self._has_written = max(pos, self._pos), True
+            self._pos = max(pos, self._pos)
+            self._has_written = True
 
     def make_due_seal(self, now: Micros) -> None:
         if self.keys.can_sign and self._schedule.may_be_due(self._pos, now):
@@ -707,7 +715,8 @@ class PostgresStore(Stream):
         at = at if self._clock is None else self._clock()
         seal = seal_moved(attempt.execute, self.keys, at, POSTGRES)
         if seal is not None:
-            n, digest = seal.n, seal.hash
+            n = seal.n
+            digest = seal.hash
             statement = "SELECT hash FROM seal WHERE n = ?"
             attempt.probe = lambda rows: rows(statement, (n,)) == [(digest,)]
         return seal
@@ -734,7 +743,7 @@ class PostgresStore(Stream):
     ) -> list[Run]:
         if not agents:
             return []
-        now, said = self._sql_now()
+        now, time_values = self._sql_now()
         statement = _RESERVE.format(
             run=sql.RUN,
             now=now,
@@ -742,16 +751,24 @@ class PostgresStore(Stream):
             skip=f"({POSTGRES.strings})",
             until=round(RESERVED_SECONDS * 1_000_000),
         )
-        skipped, unreadable = json.dumps(sorted(skip)), list[str]()
+        skipped = json.dumps(sorted(skip))
+        unreadable = list[str]()
         while True:
-            due = (*said, *agents, json.dumps(unreadable), *said, worker, limit + len(skip))
-            mine = (skipped, skipped, limit, *said, worker, *said, *said)
+            due = (
+                *time_values,
+                *agents,
+                json.dumps(unreadable),
+                *time_values,
+                worker,
+                limit + len(skip),
+            )
+            mine = (skipped, skipped, limit, *time_values, worker, *time_values, *time_values)
             rows = self._rows(statement, (*due, *mine, skipped, skipped))
-            found = self._decode.listed(run_from, rows)
+            reserved_runs = self._decode.listed(run_from, rows)
             # Runs that fail their check do not hide those behind them from workers.
-            if len(found) == len(rows):
-                return found
-            unreadable += sorted({row[0] for row in rows} - {run.id for run in found})
+            if len(reserved_runs) == len(rows):
+                return reserved_runs
+            unreadable += sorted({row[0] for row in rows} - {run.id for run in reserved_runs})
 
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
         def body(attempt: Attempt) -> bool:

@@ -90,7 +90,8 @@ class Clock:
         monotonic = _monotonic()
         ahead = at - monotonic
         if ahead > self._ahead or monotonic >= self._until:
-            self._ahead, self._until = ahead, monotonic + _CLOCK_VALID
+            self._ahead = ahead
+            self._until = monotonic + _CLOCK_VALID
 
 
 def _monotonic() -> Micros:
@@ -200,7 +201,8 @@ class Attempt(Session):
 
     def ask_facts(self) -> Reply:
         """Return the facts asked for with the last lock, or ask for them."""
-        facts, self._locked_facts = self._locked_facts, None
+        facts = self._locked_facts
+        self._locked_facts = None
         return facts or self._locked((), *self._settings())
 
     def run(self, body: Callable[[Attempt], Any], before: Callable[[], None]) -> Any:
@@ -224,8 +226,8 @@ class Attempt(Session):
             return []
         self._has_settings = True
         version = self._connection.info.server_version
-        whole = FROZEN_MS if self.brief else 0
-        return [transaction_settings(version, LOCK_MS, FROZEN_MS, whole)]
+        transaction_ms = FROZEN_MS if self.brief else 0
+        return [transaction_settings(version, LOCK_MS, FROZEN_MS, transaction_ms)]
 
 
 def probe_of(work: UnitOfWork) -> Probe:

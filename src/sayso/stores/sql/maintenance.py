@@ -128,9 +128,9 @@ def prune(
     names = [run for _, run in forgotten]
     spent = dict(execute(_SPENT.format(dialect.strings), (codec.dumps(names),)).fetchall())
     for pair in forgotten:
-        said = [row[0] for row in execute(_SAID, pair).fetchall()]
-        if said:
-            threads[pair[0]] = threads[pair[0]].without_messages(said)
+        message_threads = [row[0] for row in execute(_SAID, pair).fetchall()]
+        if message_threads:
+            threads[pair[0]] = threads[pair[0]].without_messages(message_threads)
             counts["messages"] += execute(_UNSAY, pair).rowcount
         execute(_FORGET_REFUSALS, pair)
         for name, statement in _FORGET.items():

@@ -132,15 +132,16 @@ def migrate(version: int, dialect: str, execute: _Execute, key_id: str) -> None:
 def _statements(text: str) -> tuple[str, ...]:
     """Split SQL at its semicolons, except inside ``BEGIN`` … ``END`` and ``$$`` … ``$$``."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
-    found, statement = [], ""
+    statements = []
+    statement = ""
     for piece in "\n".join(lines).split(";"):
         statement = f"{statement};{piece}" if statement else piece.strip()
         in_dollars = statement.count("$$") % 2 == 1
         in_trigger = bool(_BEGIN.search(statement)) and "$$" not in statement
         if statement and not in_dollars and not (in_trigger and not statement.endswith("END")):
-            found.append(statement)
+            statements.append(statement)
             statement = ""
-    return tuple(found)
+    return tuple(statements)
 
 
 def check_key(key_id: str, known_ids: Sequence[str], execute: _Execute, url: str) -> None:

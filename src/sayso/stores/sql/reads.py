@@ -121,7 +121,8 @@ class RequestPage:
 
         Rows that are left out do not shorten the page.
         """
-        query, numbers = self._query, dict[str, int]()
+        query = self._query
+        numbers = dict[str, int]()
 
         def rows_after(after: int | None) -> list[Any]:
             part = RequestPage(self._rows, self._dialect, self._decode, replace(query, after=after))
@@ -180,36 +181,37 @@ class RequestPage:
             counts += self._found_apart(viewer)
         else:
             counts = [self._read_calls(viewer, self._matches())]
-        found: dict[tuple[str, str, str, str], RequestGroup] = {}
+        joined_groups: dict[tuple[str, str, str, str], RequestGroup] = {}
         for statement, values in filter(None, counts):
             for list_status, kind, agent, tool, risk, many, ends, created in self._rows(
                 statement, values
             ):
                 key = ("in_doubt" if list_status == "in_doubt" else kind, agent, tool, risk)
-                here = RequestGroup(*key, int(many), None if ends == NEVER else ends, created)
-                found[key] = here.joined(found.get(key))
-        return [found[key] for key in sorted(found)]
+                group = RequestGroup(*key, int(many), None if ends == NEVER else ends, created)
+                joined_groups[key] = group.joined(joined_groups.get(key))
+        return [joined_groups[key] for key in sorted(joined_groups)]
 
     def _counted(self, viewer: Viewer) -> Piece:
         """Read the counts of the groups that a viewer sees as a whole."""
-        on, words = self._on_index()[0], self._open_words()
-        whole, whole_values = self._group_is(viewer)
-        shown, shown_values = words or ("1 = 1", [])
+        on = self._on_index()[0]
+        words = self._open_words()
+        visible_groups, group_values = self._group_is(viewer)
+        search_keys, key_values = words or ("1 = 1", [])
         counted = (
             "SELECT request_group, list_status, sum(many) AS many FROM open_count "
-            f"WHERE {on} AND {shown} GROUP BY request_group, list_status HAVING sum(many) > 0"
+            f"WHERE {on} AND {search_keys} GROUP BY request_group, list_status HAVING sum(many) > 0"
         )
-        here = (
+        open_calls = (
             "FROM call WHERE call.request_group = counted.request_group "
-            f"AND call.list_status = counted.list_status AND {WAITS} AND {shown}"
+            f"AND call.list_status = counted.list_status AND {WAITS} AND {search_keys}"
         )
         text = (
             "SELECT list_status, kind, agent, tool, risk, many, "
-            f"(SELECT {END} {here} ORDER BY {END} LIMIT 1), "
-            f"(SELECT created {here} ORDER BY created LIMIT 1) FROM ({counted}) AS counted "
-            f"JOIN request_group ON request_group.id = counted.request_group WHERE {whole}"
+            f"(SELECT {END} {open_calls} ORDER BY {END} LIMIT 1), "
+            f"(SELECT created {open_calls} ORDER BY created LIMIT 1) FROM ({counted}) AS counted "
+            f"JOIN request_group ON request_group.id = counted.request_group WHERE {visible_groups}"
         )
-        return text, [*shown_values * 3, *whole_values]
+        return text, [*key_values * 3, *group_values]
 
     def _own_open(self, viewer: Viewer) -> list[Piece]:
         """Count what a viewer asked for or decided in groups that they do not see as a whole."""
@@ -218,14 +220,14 @@ class RequestPage:
         names = sorted(viewer.names)
         marks = ", ".join("?" * len(names))
         words = self._open_words()
-        asked = f"requester <> '' AND requester IN ({marks})"
+        requested_calls = f"requester <> '' AND requester IN ({marks})"
         apart = self._group_is(viewer, whole=False)
-        counts = [self._in_groups([self._on_index(), (asked, names), words], apart)]
+        counts = [self._in_groups([self._on_index(), (requested_calls, names), words], apart)]
         if "in_doubt" in self._statuses:
             # An open call that was decided is in doubt.
             decided = (
                 "list_status <> '' AND list_status = 'in_doubt' "
-                f"AND decided_by IN ({marks}) AND NOT ({asked})"
+                f"AND decided_by IN ({marks}) AND NOT ({requested_calls})"
             )
             by_name = self._group_is(viewer, whole=False, named=True)
             counts.append(self._in_groups([(decided, names * 2), words], by_name))
@@ -233,7 +235,9 @@ class RequestPage:
 
     def _found_apart(self, viewer: Viewer) -> list[Piece]:
         """Count the requests found by words of their own or by id, not by their search key."""
-        shows, open_words, like = self._shows(), self._open_words(), self._id_is_like()
+        shows = self._shows()
+        open_words = self._open_words()
+        like = self._id_is_like()
         if shows is None or open_words is None:
             return []
         by_words = self._by_words()
@@ -251,9 +255,9 @@ class RequestPage:
         if viewer.names is not None:
             names = sorted(viewer.names)
             marks = ", ".join("?" * len(names))
-            whole, values = self._group_is(viewer)
+            visible_groups, values = self._group_is(viewer)
             text = (
-                f"(request_group IN (SELECT id FROM request_group WHERE {whole}) "
+                f"(request_group IN (SELECT id FROM request_group WHERE {visible_groups}) "
                 f"OR requester IN ({marks}) OR (decided_by IN ({marks}) "
                 "AND request_group IN (SELECT id FROM request_group WHERE reviewers <> '[]')))"
             )
@@ -282,8 +286,8 @@ class RequestPage:
         if named:
             pieces.append(("reviewers <> '[]'", []))
         if viewer.names is not None:
-            seen, names = statistics.seen_by(self._dialect, viewer)
-            pieces.append((seen if whole else f"NOT {seen}", names))
+            visible_groups, names = statistics.seen_by(self._dialect, viewer)
+            pieces.append((visible_groups if whole else f"NOT {visible_groups}", names))
         return _all_of(pieces)
 
     def _open_words(self) -> Piece | None:
@@ -314,17 +318,18 @@ class RequestPage:
         if shows is None:
             return self._walk(None)
         by_words = self._by_words()
-        found = None
+        first_numbers = None
         if by_words is not None and self._search_keys_are_few():
-            found = self._of_search_keys(by_words)
-        if found is None:
+            first_numbers = self._of_search_keys(by_words)
+        if first_numbers is None:
             return _union_of([self._walk(self._shows()), self._by_id()])
-        return (", ".join("?" * len(found)), found) if found else None
+        return (", ".join("?" * len(first_numbers)), first_numbers) if first_numbers else None
 
     # -- one run or thread
 
     def _of_run_or_thread(self) -> Piece:
-        query, pieces = self._query, list[Piece]()
+        query = self._query
+        pieces = list[Piece]()
         if query.run is not None:
             pieces.append(("run = ?", [query.run]))
         if query.thread is not None:
@@ -333,7 +338,8 @@ class RequestPage:
 
     def _matches(self) -> Piece | None:
         """Match a call by its search key or its id."""
-        shows, like = self._shows(), self._id_is_like()
+        shows = self._shows()
+        like = self._id_is_like()
         if shows is None or like is None:
             return shows
         text, values = _all_of([like, self._shows(without_text=True)])
@@ -344,8 +350,8 @@ class RequestPage:
         text, values = _all_of([self._on(self._statuses), self._later(), matches])
         columns = "n, id, list_status, search_key, created, expires_at, words"
         here = f"SELECT {columns} FROM call WHERE {few[0]}"
-        found = f"WITH here AS MATERIALIZED ({here}) SELECT n FROM here AS call WHERE {text}"
-        return f"SELECT n FROM ({found}) AS found", [*few[1], *values]
+        numbers = f"WITH here AS MATERIALIZED ({here}) SELECT n FROM here AS call WHERE {text}"
+        return f"SELECT n FROM ({numbers}) AS found", [*few[1], *values]
 
     # -- along the lists
 
@@ -371,7 +377,8 @@ class RequestPage:
 
     def _later(self) -> Piece | None:
         """Continue after the previous page, and leave out what is too old."""
-        query, pieces = self._query, list[Piece]()
+        query = self._query
+        pieces = list[Piece]()
         if query.created_after is not None:
             pieces.append(("created >= ?", [query.created_after]))
         if query.created_before is not None:
@@ -395,11 +402,12 @@ class RequestPage:
         if piece is None:
             return None
         text, values = piece
-        found = f"SELECT 1 FROM search_key WHERE search_key.id = call.search_key AND {text}"
-        return f"EXISTS ({found})", values
+        search_keys = f"SELECT 1 FROM search_key WHERE search_key.id = call.search_key AND {text}"
+        return f"EXISTS ({search_keys})", values
 
     def _search_key_is(self, words: Wanted | None, column: str = "words") -> Piece | None:
-        query, pieces = self._query, list[Piece]()
+        query = self._query
+        pieces = list[Piece]()
         for name in ("agent", "tool", "risk"):
             value = getattr(query, name)
             if value is not None:
@@ -441,14 +449,14 @@ class RequestPage:
             return None
         limit = MANY_CALLS if query.sort == "expiring" else query.limit
         lists = [text.split(",") for text in self._first_of_search_keys(limit)]
-        found = {int(n) for numbers in lists for n in numbers}
-        found.update(row[0] for row in self._rows(*others))
+        call_numbers = {int(n) for numbers in lists for n in numbers}
+        call_numbers.update(row[0] for row in self._rows(*others))
         by_id = self._by_id()
         if by_id is not None:
-            found.update(row[0] for row in self._rows(*by_id))
+            call_numbers.update(row[0] for row in self._rows(*by_id))
         if query.sort == "expiring":
-            return sorted(found)
-        return (nlargest if query.sort == "newest" else nsmallest)(limit, found)
+            return sorted(call_numbers)
+        return (nlargest if query.sort == "newest" else nsmallest)(limit, call_numbers)
 
     def _calls_are_few(self) -> bool:
         """Return whether all calls of the search keys can be sorted by expiry for one page."""
@@ -461,7 +469,8 @@ class RequestPage:
     def _first_of_search_keys(self, limit: int) -> Iterable[str]:
         """Read the numbers of the first calls of each search key and list, joined by commas."""
         later, values = _all_of([self._later()])
-        columns, all_values = [], []
+        columns = []
+        all_values = []
         for list_status in self._statuses:
             first = (
                 "SELECT n FROM call WHERE call.search_key = search_key.id "
@@ -544,15 +553,15 @@ def _on_lists(list_statuses: Sequence[str]) -> str:
 
 
 def _all_of(pieces: Iterable[Piece | None]) -> Piece:
-    there = [piece for piece in pieces if piece is not None]
-    text = " AND ".join(text for text, _ in there) or "1 = 1"
-    return text, [value for _, values in there for value in values]
+    parts = [piece for piece in pieces if piece is not None]
+    text = " AND ".join(text for text, _ in parts) or "1 = 1"
+    return text, [value for _, values in parts for value in values]
 
 
 def _union_of(pieces: Iterable[Piece | None]) -> Piece:
-    there = [piece for piece in pieces if piece is not None]
-    text = " UNION ALL ".join(text for text, _ in there)
-    return text, [value for _, values in there for value in values]
+    parts = [piece for piece in pieces if piece is not None]
+    text = " UNION ALL ".join(text for text, _ in parts)
+    return text, [value for _, values in parts for value in values]
 
 
 _RUNS = sql.LOAD_RUN.removesuffix(" WHERE id = ?")
@@ -572,19 +581,19 @@ def first_rows(
 
     Those that it leaves out do not shorten the list.
     """
-    found: list[T] = []
-    seen: set[Any] = set()
+    decoded_rows: list[T] = []
+    known_keys: set[Any] = set()
     while True:
         rows = rows_after(after)
         # A key that was tampered with may lead back to rows that were read.
-        new = [row for row in rows if row[0] not in seen]
-        seen.update(row[0] for row in new)
-        found += listed(new)
-        if len(found) >= limit or len(rows) < limit or not new:
-            return found[:limit]
+        new = [row for row in rows if row[0] not in known_keys]
+        known_keys.update(row[0] for row in new)
+        decoded_rows += listed(new)
+        if len(decoded_rows) >= limit or len(rows) < limit or not new:
+            return decoded_rows[:limit]
         after = key_of(rows[-1])
         if after is None:
-            return found
+            return decoded_rows
 
 
 class SqlReads:
@@ -686,10 +695,13 @@ class SqlReads:
                 raise tampered(f"thread {thread}", "its row is missing, and it has messages")
             return None, []
         row = self._decode.one(thread_from, rows[0][:_THREAD])
-        joined = [both[_THREAD:] for both in rows if both[_THREAD] is not None]
-        messages = self._decode.each(message_from, joined)
+        message_rows = [
+            joined_row[_THREAD:] for joined_row in rows if joined_row[_THREAD] is not None
+        ]
+        messages = self._decode.each(message_from, message_rows)
         first = row.messages if after is None else after + 1
-        stored, expected = {m.seq for m in messages}, set(row.kept_messages(first, row.messages))
+        stored = {m.seq for m in messages}
+        expected = set(row.kept_messages(first, row.messages))
         if self._decode.checks and stored != expected:
             wrong = min(stored ^ expected)
             what = "missing" if wrong in expected else "not one that it has"
@@ -720,10 +732,10 @@ class SqlReads:
 
     def miscounted(self) -> int:
         of = "list_status, request_group, search_key"
-        both = (
+        counts = (
             f"SELECT {of}, many FROM open_count UNION ALL SELECT {of}, -1 FROM call WHERE {WAITS}"
         )
-        wrong = f"SELECT 1 FROM ({both}) AS b GROUP BY {of} HAVING sum(many) <> 0"
+        wrong = f"SELECT 1 FROM ({counts}) AS b GROUP BY {of} HAVING sum(many) <> 0"
         return int(self._rows(f"SELECT count(*) FROM ({wrong}) AS wrong")[0][0])
 
     def runs(
@@ -735,11 +747,12 @@ class SqlReads:
         after: str | None = None,
         limit: int = 50,
     ) -> list[tuple[str, Run]]:
-        place, named = "created <= ? AND (created < ? OR id < ?)", list[Any]()
+        place = "created <= ? AND (created < ? OR id < ?)"
+        column_values = list[Any]()
         for column, value in (("agent", agent), ("thread", thread)):
             if value is not None:
                 place += f" AND {column} = ?"
-                named.append(value)
+                column_values.append(value)
         # A short walk along the index of each status; one thread has few runs.
         if status is not None:
             statuses = [f"status = '{RunStatus(status)}'"]
@@ -755,7 +768,7 @@ class SqlReads:
         statement = f"{_RUNS} WHERE id IN ({walks}) ORDER BY created DESC, id DESC LIMIT ?"
 
         def rows_before(at: Micros, name: str) -> list[Any]:
-            walked = [at, at, name, *named, limit] * len(statuses)
+            walked = [at, at, name, *column_values, limit] * len(statuses)
             return self._rows(statement, (*walked, limit))
 
         return self._newest_first(run_from, Run._fields, rows_before, after, limit)
@@ -859,7 +872,7 @@ class SqlReads:
         return self._one(credential_from, sql.LOAD_CREDENTIAL, hash)
 
     def overdue(self, limit: int = 100) -> list[Due]:
-        now, said = self._sql_now()
+        now, time_values = self._sql_now()
         expired = (
             f"SELECT thread, run, id FROM call WHERE {WAITS} AND list_status = 'asked' "
             f"AND {END} <= {now} ORDER BY {END}, n LIMIT {limit:d}"
@@ -868,7 +881,9 @@ class SqlReads:
             f"SELECT thread, id, NULL FROM run WHERE ready_at <= {now} AND owner IS NOT NULL "
             f"ORDER BY ready_at LIMIT {limit:d}"
         )
-        return [Due(*row) for row in self._rows(_chained(expired, lapsed), (*said, *said))]
+        return [
+            Due(*row) for row in self._rows(_chained(expired, lapsed), (*time_values, *time_values))
+        ]
 
     def next_due(self, after: Micros = 0) -> Micros | None:
         ends = (
@@ -876,28 +891,28 @@ class SqlReads:
             f"AND {END} < {NEVER} ORDER BY {END}, n LIMIT 1"
         )
         dues = "SELECT ready_at FROM run WHERE ready_at > ? ORDER BY ready_at LIMIT 1"
-        found = self._rows(_chained(ends, dues), (after, after))
-        return min((row[0] for row in found), default=None)
+        times = self._rows(_chained(ends, dues), (after, after))
+        return min((row[0] for row in times), default=None)
 
     def ready(self, agents: Sequence[str], limit: int = 1) -> list[Run]:
         if not agents:
             return []
         marks = ", ".join("?" * len(agents))
         agent = f"{self._dialect.no_index}agent"  # an agent has many runs, and few are due
-        now, said = self._sql_now()
+        now, time_values = self._sql_now()
         statement = (
             f"{_RUNS} WHERE ready_at <= {now} AND {agent} IN ({marks}) "
             f"ORDER BY ready_at LIMIT ? OFFSET ?{self._dialect.lock_free}"
         )
-        found: list[Run] = []
+        due_runs: list[Run] = []
         passed = 0
         while True:
-            rows = self._rows(statement, (*said, *agents, limit, passed))
-            found += self._decode.listed(run_from, rows)
+            rows = self._rows(statement, (*time_values, *agents, limit, passed))
+            due_runs += self._decode.listed(run_from, rows)
             passed += len(rows)
             # Runs that fail their check do not hide those behind them from workers.
-            if len(found) >= limit or len(rows) < limit:
-                return found[:limit]
+            if len(due_runs) >= limit or len(rows) < limit:
+                return due_runs[:limit]
 
     def open_runs(self) -> Iterable[Run]:
         rows = self._rows(f"{_RUNS} WHERE status IN ('running', 'paused') AND ready + running > 0")
@@ -941,10 +956,10 @@ class SqlReads:
     def listed_calls(self, ids: Sequence[str]) -> list[ListedCall]:
         rows = self._among(sql.LOAD_LISTED_CALLS, ids)
         calls = self._decode.each(call_from, rows)
-        shown = -len(sql.LISTED.split(", ")) - len(GroupKey._fields) + 1
+        listed_at = -len(sql.LISTED.split(", ")) - len(GroupKey._fields) + 1
         found = []
         for row, call in zip(rows, calls, strict=True):
-            list_status, search_key, _, by, at, words, *group = row[shown:]
+            list_status, search_key, _, by, at, words, *group = row[listed_at:]
             in_group = None if group[0] is None else tuple(group)
             names = words.split()
             indexed = self._among(_COUNT_WORDS, names, call.id)
@@ -992,7 +1007,9 @@ class Snapshot(SqlReads):
         self._decode = UNCHECKED
         self._read = rows
         self._clock: Callable[[], Micros] = store.now
-        self.url, self.keys, self.incarnation = store.url, store.keys, store.incarnation
+        self.url = store.url
+        self.keys = store.keys
+        self.incarnation = store.incarnation
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         return self._read(statement, values)

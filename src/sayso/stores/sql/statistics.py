@@ -44,14 +44,16 @@ def seen_by(dialect: Dialect, viewer: Viewer) -> tuple[str, list[str]]:
     if viewer.names is None:
         return "1 = 1", []
     names = sorted(viewer.names)
-    named = " OR ".join([f"? IN ({dialect.reviewers})"] * len(names))
-    return (f"({named})" if viewer.only_theirs else f"(reviewers = '[]' OR {named})"), names
+    reviewer_match = " OR ".join([f"? IN ({dialect.reviewers})"] * len(names))
+    return (
+        f"({reviewer_match})" if viewer.only_theirs else f"(reviewers = '[]' OR {reviewer_match})"
+    ), names
 
 
 def tallies(rows: Rows, dialect: Dialect, viewer: Viewer, since: Sequence[Micros]) -> Tallies:
     """Count what happened to the requests that a viewer sees."""
-    seen, names = seen_by(dialect, viewer)
-    visible = rows(f"SELECT id, kind, tool FROM request_group WHERE {seen}", names)
+    visible_groups, names = seen_by(dialect, viewer)
+    visible = rows(f"SELECT id, kind, tool FROM request_group WHERE {visible_groups}", names)
     groups = {number: (kind, tool) for number, kind, tool in visible}
     starts = [at // SLOT * SLOT for at in since]
     start = starts[0]
@@ -70,26 +72,28 @@ def tallies(rows: Rows, dialect: Dialect, viewer: Viewer, since: Sequence[Micros
 
 def open_ages(rows: Rows, dialect: Dialect, viewer: Viewer, since: Sequence[Micros]) -> OpenAges:
     """Count the open requests of each group that a viewer sees, by age."""
-    seen, names = seen_by(dialect, viewer)
+    visible_groups, names = seen_by(dialect, viewer)
     open_ = ", ".join(repr(name) for name in OPEN)
-    here = (
+    open_calls = (
         "FROM call WHERE call.request_group = counted.request_group "
         f"AND call.list_status = counted.list_status AND list_status IN ({open_})"
     )
     first, *others = (
-        f"(SELECT count(*) {here} AND created >= {start:d} AND created < {end:d})"
+        f"(SELECT count(*) {open_calls} AND created >= {start:d} AND created < {end:d})"
         for start, end in pairwise((*since, NEVER))
     )
     # If none of a group is older, those of the first period are all but the newer ones.
     columns = ", ".join([f"CASE WHEN oldest < {since[0]:d} THEN {first} END", *others])
     statement = (
         f"SELECT many, oldest, {columns} FROM (SELECT request_group, list_status, many, "
-        f"(SELECT min(created) {here}) AS oldest FROM (SELECT request_group, list_status, "
+        f"(SELECT min(created) {open_calls}) AS oldest FROM (SELECT request_group, list_status, "
         "sum(many) AS many FROM open_count GROUP BY request_group, list_status "
         "HAVING sum(many) > 0) AS counted WHERE request_group IN "
-        f"(SELECT id FROM request_group WHERE {seen})) AS counted"
+        f"(SELECT id FROM request_group WHERE {visible_groups})) AS counted"
     )
-    total, oldest, newer = 0, list[Micros](), [0] * len(since)
+    total = 0
+    oldest = list[Micros]()
+    newer = [0] * len(since)
     for many, created, in_first, *in_others in rows(statement, names):
         total += int(many)
         oldest += [] if created is None else [created]

@@ -94,7 +94,8 @@ class ToolCache:
 
     def forget(self) -> None:
         """Empty the cache: rows were deleted."""
-        self.tools, self.search_keys = {}, {}
+        self.tools = {}
+        self.search_keys = {}
 
 
 def add_search_keys(write: Write, search_keys: Iterable[SearchKey | GroupKey]) -> None:
@@ -149,7 +150,9 @@ class SqlTransaction:
         self.new_keys: set[SearchKey | GroupKey] = set()
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
-        ask, lock, decode = self._ask, self._dialect.lock, self._decode
+        ask = self._ask
+        lock = self._dialect.lock
+        decode = self._decode
         row = ask(sql.LOAD_THREAD + lock, (thread,))
         run = ask(sql.LOAD_RUN + lock, (needs.run,)) if needs.run is not None else None
         calls = self._ask_calls(needs)
@@ -187,17 +190,18 @@ class SqlTransaction:
 
     def _ask_people(self, needs: Needs) -> list[tuple[bool, Answers]]:
         """Ask for people, then for credentials; each with whether one bad row raises."""
-        ask, share = self._ask, self._dialect.share
-        asked: list[tuple[bool, Answers]] = []
+        ask = self._ask
+        share = self._dialect.share
+        answers: list[tuple[bool, Answers]] = []
         for look in sorted({look_of(name) for name in needs.people}):
-            asked.append((True, ask(sql.LOAD_PERSON + share, (look,))))
+            answers.append((True, ask(sql.LOAD_PERSON + share, (look,))))
         for name in needs.absent:
-            asked.append((False, ask(sql.LOAD_ABSENT, (name,))))
+            answers.append((False, ask(sql.LOAD_ABSENT, (name,))))
         for hash in needs.credentials:
-            asked.append((True, ask(sql.LOAD_CREDENTIAL + share, (hash,))))
+            answers.append((True, ask(sql.LOAD_CREDENTIAL + share, (hash,))))
         for name in needs.credentials_of:
-            asked.append((False, ask(sql.LOAD_CREDENTIALS_OF, (name,))))
-        return asked
+            answers.append((False, ask(sql.LOAD_CREDENTIALS_OF, (name,))))
+        return answers
 
     def _load_people(
         self, work: UnitOfWork, needs: Needs, asked: Sequence[tuple[bool, Answers]]
@@ -220,10 +224,12 @@ class SqlTransaction:
         votes = [vote for call in calls for vote in call.votes]
         looks = {look_of(name) for vote in votes for name in (vote.by, vote.on_behalf_of) if name}
         statement = sql.LOAD_PERSON + self._dialect.share
-        asked = [self._ask(statement, (look,)) for look in sorted(looks - work.people.keys())]
+        answer_lists = [
+            self._ask(statement, (look,)) for look in sorted(looks - work.people.keys())
+        ]
         reviewers = {*needs.new_reviewers, *(n for call in calls for n in call.terms.reviewers)}
         eligible = self._ask(*sql.load_reviewers(reviewers)) if reviewers else ()
-        for answers in asked:
+        for answers in answer_lists:
             for person in self._decode.each(person_from, answers):
                 work.people[person.look] = person
         rows = list(eligible)
@@ -233,22 +239,22 @@ class SqlTransaction:
 
     def _ask_refusals(self, needs: Needs, calls: Iterable[Call] = ()) -> list[Answers]:
         """Ask for refusals. ``calls`` are those of ``needs.calls``, if they are loaded already."""
-        asked: list[Answers] = []
+        answers: list[Answers] = []
         for equal in needs.refusals_for:
-            asked.append(self._ask(sql.LOAD_REFUSALS_FOR, equal))
+            answers.append(self._ask(sql.LOAD_REFUSALS_FOR, equal))
         for refusal_id in needs.refusals:
-            asked.append(self._ask(sql.LOAD_REFUSAL, (refusal_id,)))
+            answers.append(self._ask(sql.LOAD_REFUSAL, (refusal_id,)))
         if not needs.refusals_of_calls:
-            return asked
+            return answers
         for call in calls:
             for args_hash in (call.args_hash, *needs.edited_args):
                 equal = (call.agent, call.tool, args_hash)
-                asked.append(self._ask(sql.LOAD_REFUSALS_FOR, equal))
+                answers.append(self._ask(sql.LOAD_REFUSALS_FOR, equal))
         if not calls:
             edited = needs.edited_args[0] if needs.edited_args else ""
             for call_id in needs.calls:
-                asked.append(self._ask(sql.LOAD_REFUSALS_OF_CALL, (edited, call_id)))
-        return asked
+                answers.append(self._ask(sql.LOAD_REFUSALS_OF_CALL, (edited, call_id)))
+        return answers
 
     def _load_refusals(self, work: UnitOfWork, asked: Iterable[Answers]) -> None:
         """Decode refusals. A bad row raises: without it, a call might run that was rejected."""
@@ -281,19 +287,19 @@ class SqlTransaction:
 
     def _load_effects(self, work: UnitOfWork, needs: Needs) -> None:
         """Lock the keys of the effects that may start here, always in the same order."""
-        wanted = set(needs.effects)
+        effect_keys = set(needs.effects)
         if needs.spends:
             for call in work.calls.values():
                 if call.effect_key:
-                    wanted.add(call.effect_key)
-        if not wanted:
+                    effect_keys.add(call.effect_key)
+        if not effect_keys:
             return
-        self._held = sorted(wanted)
-        asked = []
+        self._held = sorted(effect_keys)
+        answer_lists = []
         for key in self._held:
             self._write(sql.HOLD_EFFECT, (key,))
-            asked.append(self._ask(sql.LOAD_EFFECT + self._dialect.lock, (key,)))
-        for answers in asked:
+            answer_lists.append(self._ask(sql.LOAD_EFFECT + self._dialect.lock, (key,)))
+        for answers in answer_lists:
             for effect in self._decode.each(effect_from, [row for row in answers if row[1]]):
                 work.effects[effect.key] = effect
         others = [effect.call for effect in work.effects.values() if effect.call not in work.calls]
@@ -312,19 +318,19 @@ class SqlTransaction:
                 self._write(sql.FREE_EFFECT, (key, ""))
 
     def _ask_calls(self, needs: Needs) -> list[Answers]:
-        asked: list[Answers] = []
+        answers: list[Answers] = []
         for call_id in needs.calls:
-            asked.append(self._ask(sql.LOAD_CALL, (call_id,)))
+            answers.append(self._ask(sql.LOAD_CALL, (call_id,)))
         if needs.run is None:
-            return asked
+            return answers
         for key in needs.keys:
-            asked.append(self._ask(sql.LOAD_CALL_BY_KEY, (needs.run, key)))
+            answers.append(self._ask(sql.LOAD_CALL_BY_KEY, (needs.run, key)))
         for caller in needs.callers:
-            asked.append(self._ask(sql.LOAD_CALLS_TO_JOIN, (needs.run, caller)))
+            answers.append(self._ask(sql.LOAD_CALLS_TO_JOIN, (needs.run, caller)))
         if needs.statuses:
             statement = sql.LOAD_CALLS_IN.format(", ".join("?" * len(needs.statuses)))
-            asked.append(self._ask(statement, (needs.run, *sorted(needs.statuses))))
-        return asked
+            answers.append(self._ask(statement, (needs.run, *sorted(needs.statuses))))
+        return answers
 
     def _load_calls(self, work: UnitOfWork, asked: Iterable[Answers]) -> None:
         for answers in asked:
@@ -468,9 +474,9 @@ class SqlTransaction:
         for tool in work.tools:
             if tool.digest == call.tool_digest:
                 return tool
-        known = self._tool_cache.tools.get(call.tool_digest)
-        if known is not None or not call.tool_digest:
-            return known
+        cached_tool = self._tool_cache.tools.get(call.tool_digest)
+        if cached_tool is not None or not call.tool_digest:
+            return cached_tool
         for row in self._ask(sql.LOAD_TOOL, (call.tool_digest,)):
             return self._decode.tool(row)
         return None

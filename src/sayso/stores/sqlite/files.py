@@ -130,7 +130,7 @@ def connected(path: Path, *, writable: bool = True) -> Connection:
         identity = check_usable(path)
     except OSError as error:
         raise StoreError(f"cannot open {path}: {error.strerror}") from error
-    if writable and any(one.read_only for one in _connections_to(identity)):
+    if writable and any(other.read_only for other in _connections_to(identity)):
         # SQLite opens the index of a log once per process, and would try to write to it.
         raise StoreError(
             f"this process has opened {path} read-only: close that store before you write to it"
@@ -148,7 +148,7 @@ def connected_read_only(path: Path, parameters: str) -> Connection:
         identity = check_usable(path)
     except OSError as error:
         raise StoreError(f"cannot open {path}: {error.strerror}") from error
-    shared = any(not one.read_only for one in _connections_to(identity))
+    shared = any(not other.read_only for other in _connections_to(identity))
     connection = _connect(path, "mode=ro" if shared else parameters, identity)
     connection.read_only = not shared
     return connection
@@ -248,13 +248,13 @@ def check_ours(path: Path) -> None:
 def check_alone(path: Path) -> None:
     """Raise ``StoreError`` for a file with several names, or a log without its database."""
     log = Path(f"{path}-wal")
-    found = path.stat() if path.exists() else None
-    if found is not None and found.st_nlink > 1:
+    file_stat = path.stat() if path.exists() else None
+    if file_stat is not None and file_stat.st_nlink > 1:
         raise StoreError(
-            f"{path} has {found.st_nlink} names (hard links). Each would have its own log and "
+            f"{path} has {file_stat.st_nlink} names (hard links). Each would have its own log and "
             "lock, which loses data: remove the others, or use symbolic links"
         )
-    if (found is None or not found.st_size) and log.exists() and log.stat().st_size:
+    if (file_stat is None or not file_stat.st_size) and log.exists() and log.stat().st_size:
         raise StoreError(
             f"{log} belongs to {path.name}, which is missing: put that file back; or, to start "
             f"with an empty store, stop every process that uses it and delete {log}, {path}-shm "
@@ -356,8 +356,8 @@ class OpenFiles:
 
     def check_all(self) -> None:
         """Check the log and its index too."""
-        for file, known in (self._database, *self._logs):
-            _check_file(file, known)
+        for file, identity in (self._database, *self._logs):
+            _check_file(file, identity)
 
 
 def _check_file(file: str, known: Identity) -> None:
@@ -453,8 +453,8 @@ class Folder:
 
     def look(self) -> bool:
         """Return whether a file may have been created, deleted or renamed since ``settle``."""
-        found = os.stat(self._path)
-        self._seen = (found.st_dev, found.st_ino, found.st_mtime_ns)
+        folder_stat = os.stat(self._path)
+        self._seen = (folder_stat.st_dev, folder_stat.st_ino, folder_stat.st_mtime_ns)
         self.changed = self._seen != self._settled
         return self.changed
 
@@ -501,7 +501,8 @@ class Reservations:
         self, due: Sequence[Run], limit: int, worker: str, skip: Collection[str]
     ) -> list[Run]:
         """Reserve the first runs, up to a limit, that no other worker has reserved."""
-        now, found = time.monotonic(), list[Run]()
+        now = time.monotonic()
+        reserved_runs = list[Run]()
         tokens = {run.id: run.token for run in due}
         with self._lock, no_fork.lock:
             for name, (token, _, until) in list(self._ours.items()):
@@ -509,7 +510,7 @@ class Reservations:
                     del self._ours[name]
                     self._locked(name, release=True)
             for run in due:
-                if len(found) == limit:
+                if len(reserved_runs) == limit:
                     break
                 if run.id in skip or run.thread in skip:
                     continue
@@ -517,8 +518,8 @@ class Reservations:
                 free = other == worker or (not other and self._locked(run.id))
                 if free:
                     self._ours[run.id] = (run.token, worker, now + RESERVED_SECONDS)
-                    found.append(run)
-        return found
+                    reserved_runs.append(run)
+        return reserved_runs
 
     def _locked(self, run: str, *, release: bool = False) -> bool:
         if fcntl is None or self._path is None:
@@ -554,7 +555,8 @@ class Sidecar:
 
     def __init__(self, path: Path, name: Path) -> None:
         check_local(path)
-        self._lock, self._mark = f"{path}.lock", f"{path}.mark"
+        self._lock = f"{path}.lock"
+        self._mark = f"{path}.mark"
         if not os.path.exists(self._mark):  # no Sayso store was opened here before
             try:
                 check_ours(path)
@@ -716,11 +718,13 @@ def _file_system(path: Path) -> str:
     except OSError:
         return ""
     path = Path(os.path.realpath(path))
-    best, kind = "", ""
+    best = ""
+    kind = ""
     for line in mounts:
         fields = line.split()
         point = fields[1].replace("\\040", " ")
         inside = str(path) == point or str(path).startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):
-            best, kind = point, fields[2]
+            best = point
+            kind = fields[2]
     return kind

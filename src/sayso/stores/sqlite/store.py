@@ -127,7 +127,8 @@ class Watcher(threading.Thread):
         self._seen = seen
 
     def run(self) -> None:
-        version, quiet = None, 0
+        version = None
+        quiet = 0
         try:
             while self._hub.wanted():
                 self._files.check()
@@ -135,7 +136,8 @@ class Watcher(threading.Thread):
                     current = self._connection.execute("PRAGMA data_version").fetchone()[0]
                 quiet += 1
                 if current != version:
-                    version, quiet = current, 0
+                    version = current
+                    quiet = 0
                     self._publish()
                 time.sleep(POLL_SECONDS if quiet < _IDLE_POLLS else IDLE_SECONDS)
         except (sqlite3.Error, StoreError):
@@ -209,7 +211,10 @@ class RowCache:
 
     def forget(self) -> None:
         """Empty the cache, as if another process had written."""
-        self.threads, self.runs, self.calls, self.ids = {}, {}, {}, {}
+        self.threads = {}
+        self.runs = {}
+        self.calls = {}
+        self.ids = {}
         self._version = None
 
 
@@ -267,7 +272,8 @@ class SqliteTransaction(SqlTransaction):
 
     def _cached(self, thread_id: str, needs: Needs) -> UnitOfWork | None:
         cache = self._row_cache
-        thread, run = cache.threads.get(thread_id), cache.runs.get(needs.run or "")
+        thread = cache.threads.get(thread_id)
+        run = cache.runs.get(needs.run or "")
         uncached = needs.keys or needs.callers or needs.grants_for or needs.grants or needs.refusals
         if thread is None or run is None or uncached or needs.system:
             return None
@@ -677,7 +683,8 @@ class SqliteStore(SqliteReads):
     # -- sealing and pruning
 
     def _seal_when_due(self, writer: Connection) -> Seal | None:
-        find, make = partial(_unsealed, writer), partial(self._seal, writer)
+        find = partial(_unsealed, writer)
+        make = partial(self._seal, writer)
         return self._schedule.seal_if_due(self._clock(), find, make)
 
     def _seal(self, writer: Connection) -> Seal | None:
@@ -862,11 +869,12 @@ class SqliteStore(SqliteReads):
         finally:
             self._closed = True
             # If it does not end, it still writes, and keeps the files open.
-            ended = self._writer_thread.stop(PATIENCE)
-            writer, self._writer = self._writer, None
+            has_ended = self._writer_thread.stop(PATIENCE)
+            writer = self._writer
+            self._writer = None
             self._hub.clear()
             self._reservations.close()
-            if ended:
+            if has_ended:
                 if writer is not None:
                     writer.close()
                 while self._readers:
