@@ -48,7 +48,11 @@ def propose(work: UnitOfWork, command: Propose) -> tuple[Call, ...]:
     if run.status is RunStatus.CANCELLED or run.stop:
         raise Cancelled(f"run {run.id} was cancelled: {run.stop}. Start another run")
     if run.status not in LIVE:
-        return _known_calls(work, command, run)
+        # The calls of a finished run are returned if all exist. Nothing is added to such a run.
+        stored_calls = [work.by_key(new.key) for new in command.calls]
+        if command.messages or not stored_calls or None in stored_calls:
+            raise Conflict(f"run {run.id} is {run.status}: reopen it, or start another run")
+        return tuple(_add_or_find(work, command, new) for new in command.calls)
     if command.token is not None:
         check_token(run, command.token)
     if command.after is not None and work.thread.messages != command.after:
@@ -66,14 +70,6 @@ def propose(work: UnitOfWork, command: Propose) -> tuple[Call, ...]:
         hold = hold or reads_under_lease(work, call)
     refresh_run(work, hold=hold, wake_seen=command.wake_seen)
     return tuple(calls)
-
-
-def _known_calls(work: UnitOfWork, command: Propose, run: Run) -> tuple[Call, ...]:
-    """Return the calls of a finished run if all exist. Nothing is ever added to such a run."""
-    stored_calls = [work.by_key(new.key) for new in command.calls]
-    if command.messages or not stored_calls or None in stored_calls:
-        raise Conflict(f"run {run.id} is {run.status}: reopen it, or start another run")
-    return tuple(_add_or_find(work, command, new) for new in command.calls)
 
 
 def _open_run(work: UnitOfWork, command: Propose) -> Run:

@@ -309,7 +309,22 @@ def record(work: UnitOfWork, command: commands.Record) -> Call:
         )
         return call
     if not command.ok and leaves_doubt(call, command.failure):
-        return _doubt_after_error(work, call, command)
+        # The exception leaves the outcome unknown: the call is in doubt, or stays so.
+        reason = command.result or ""
+        late = call.status is CallStatus.IN_DOUBT
+        if late:  # what was found out while it ran is obsolete
+            doubt = Doubt(work.now, ended=True, reason=reason)
+            call = work.put_call(call._replace(doubt=doubt))
+            actor = f"attempt:{call.attempt}"
+            work.emit("attempt_ended", actor=actor, call=call, attempt=call.attempt, reason=reason)
+        else:
+            # Not tried again: it might raise the same exception each time.
+            call = doubt_call(work, call, reason, ended=True, retry=False)
+        if command.failure == "not_executed":
+            call = _add_answer(work, call, f"agent:{call.agent}", "did_not_run", reason)
+        # A late one belongs to a process that lost the run: another may hold it now, and keeps it.
+        refresh_run(work, hold=late or command.hold)
+        return call
     for message in command.messages:
         work.add_message(message)
     return _record(work, call, command.ok, command.result, why=command.why, hold=command.hold)
@@ -333,25 +348,6 @@ def leaves_doubt(call: Call, failure: Failure) -> bool:
         return False
     approved = call.decision is not None and call.decision.type in ("approve", "edit", "grant")
     return call.settles or (failure == "lost" and (approved or call.terms.declared))
-
-
-def _doubt_after_error(work: UnitOfWork, call: Call, command: commands.Record) -> Call:
-    """Mark a call as in doubt whose attempt has ended with an exception, or keep it so."""
-    reason = command.result or ""
-    late = call.status is CallStatus.IN_DOUBT
-    if late:  # what was found out while it ran is obsolete
-        doubt = Doubt(work.now, ended=True, reason=reason)
-        call = work.put_call(call._replace(doubt=doubt))
-        actor = f"attempt:{call.attempt}"
-        work.emit("attempt_ended", actor=actor, call=call, attempt=call.attempt, reason=reason)
-    else:
-        # Not tried again: it might raise the same exception each time.
-        call = doubt_call(work, call, reason, ended=True, retry=False)
-    if command.failure == "not_executed":
-        call = _add_answer(work, call, f"agent:{call.agent}", "did_not_run", reason)
-    # A late one belongs to a process that lost the run: another may hold it now, and keeps it.
-    refresh_run(work, hold=late or command.hold)
-    return call
 
 
 def _record(
@@ -576,7 +572,10 @@ def finish(work: UnitOfWork, command: commands.Finish) -> Run:
     for message in command.messages:
         work.add_message(message)
     if command.status == "done":
-        _close_reads(work)
+        # Close the reads that ran without a result: no caller will retry them.
+        for call in list(work.calls.values()):
+            if call.status is CallStatus.READY and call.is_read and call.attempt:
+                close_read(work, call, call.attempt, False, call.result or "it has no result")
         run = work.require_run()
     if run.asked or run.ready or run.running or run.in_doubt:
         refresh_run(work, wake_seen=command.wake_seen)
@@ -584,10 +583,3 @@ def finish(work: UnitOfWork, command: commands.Finish) -> Run:
     run = work.set_run(RunStatus(command.status), owner=None, ready_at=None, output=command.output)
     work.emit("finished", actor=f"agent:{run.agent}", status=command.status)
     return run
-
-
-def _close_reads(work: UnitOfWork) -> None:
-    """Close the reads that ran without a result: no caller will retry them."""
-    for call in list(work.calls.values()):
-        if call.status is CallStatus.READY and call.is_read and call.attempt:
-            close_read(work, call, call.attempt, False, call.result or "it has no result")

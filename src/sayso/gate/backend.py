@@ -299,24 +299,34 @@ class StoreBackend(Backend):
         if call is not None and plan.named and (call.kind, call.tool, call.args) != subject:
             return None  # proposing it raises, and says what the key was used for before
         if call is not None and call.status is CallStatus.ASKED and call.agent == plan.agent:
-            return await self._apply_stricter_terms(plan, call)
+            # Apply stricter terms to a pending request at once, not only when it starts.
+            terms = raised_terms(call, await plan.terms(codec.loads(call.args)))
+            if terms is None:
+                return call
+            reason = f"there is a stricter rule: {terms.rule}"
+            reask = Reask(
+                thread=call.thread, run=call.run, call=call.id, reason=reason, terms=terms
+            )
+            return await self.send(call, reask)
         return call
-
-    async def _apply_stricter_terms(self, plan: Plan, call: Call) -> Call:
-        """Apply stricter terms to a pending request at once, not only when it starts."""
-        terms = raised_terms(call, await plan.terms(codec.loads(call.args)))
-        if terms is None:
-            return call
-        reason = f"there is a stricter rule: {terms.rule}"
-        reask = Reask(thread=call.thread, run=call.run, call=call.id, reason=reason, terms=terms)
-        return await self.send(call, reask)
 
     async def propose(self, entry: RunEntry, plan: Plan) -> Step:
         new = await judged_call(plan)
         starts = plan.run is not None and new.terms.verdict == "allow"
         reads = starts and new.terms.effect == "read"
         if reads and not await read(self.store, self._refusals, plan, new):
-            return await self._read_first(entry, plan, new)
+            # Let a read run before it is written: without a result there is nothing to store.
+            run = None if entry.fresh else await read(self.store, self.store.run, entry.name)
+            if run is not None and (run.stop or run.status is RunStatus.CANCELLED):
+                raise Cancelled(f"run {run.id} was cancelled: {run.stop}. Start another run")
+
+            async def write_result(result: str | None) -> Call:
+                ran = replace(new, outcome=(True, result))
+                commands = [*self._proposal(entry, plan, ran), *self._ends(entry, "done")]
+                results = await write_shielded(self.store, *commands)
+                return cast(Call, results[-1 - entry.alone][0])
+
+            return Step(_unwritten(new, entry, plan.agent, self.store.now()), True, write_result)
         commands = self._proposal(entry, plan, new, entry.owner if starts else None)
         if plan.caller:  # no later call of ours ends this run
             ends = Finish(thread=entry.thread, run=entry.name, status="done")
@@ -349,20 +359,6 @@ class StoreBackend(Backend):
 
     def _refusals(self, plan: Plan, new: NewCall) -> list[Refusal]:
         return self.store.refusals_of(plan.agent, new.tool, new.args_hash)
-
-    async def _read_first(self, entry: RunEntry, plan: Plan, new: NewCall) -> Step:
-        """Let a read run before it is written: without a result there is nothing to store."""
-        run = None if entry.fresh else await read(self.store, self.store.run, entry.name)
-        if run is not None and (run.stop or run.status is RunStatus.CANCELLED):
-            raise Cancelled(f"run {run.id} was cancelled: {run.stop}. Start another run")
-
-        async def write(result: str | None) -> Call:
-            ran = replace(new, outcome=(True, result))
-            commands = [*self._proposal(entry, plan, ran), *self._ends(entry, "done")]
-            results = await write_shielded(self.store, *commands)
-            return cast(Call, results[-1 - entry.alone][0])
-
-        return Step(_unwritten(new, entry, plan.agent, self.store.now()), True, write)
 
     # -- looking and waiting
 

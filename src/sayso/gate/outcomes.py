@@ -75,7 +75,14 @@ def why_not(call: Call, wrote: str = "") -> str:
 
 def _not_run(call: Call) -> str:
     if call.status is CallStatus.REJECTED:
-        return _rejected(call)
+        decision = call.decision
+        why = decision.message if decision is not None else ""
+        if decision is not None and decision.type == "deny":
+            return f"The policy denies this call, so it was not run. {why}".strip()
+        if call.kind == "question":
+            return f"The user will not answer. {why}".strip()
+        reason = f" The reason given: {why}" if why else ""
+        return f"A person rejected this call, so it was not run.{reason}"
     if call.status is CallStatus.CANCELLED and call.result:
         return f"{NOT_RUN[call.status]} The reason given: {call.result}"
     return NOT_RUN.get(call.status, f"The call is {call.status}.")
@@ -97,17 +104,6 @@ def _failed(call: Call, wrote: str) -> str:
         return f"This call was not run: {(call.result or '').partition(': ')[2]}."
     failed = f"The call failed: {call.result}"
     return failed if call.original is None else f"{what_ran(call, wrote)} {failed}"
-
-
-def _rejected(call: Call) -> str:
-    decision = call.decision
-    why = decision.message if decision is not None else ""
-    if decision is not None and decision.type == "deny":
-        return f"The policy denies this call, so it was not run. {why}".strip()
-    if call.kind == "question":
-        return f"The user will not answer. {why}".strip()
-    reason = f" The reason given: {why}" if why else ""
-    return f"A person rejected this call, so it was not run.{reason}"
 
 
 def in_text(value: Any) -> str:

@@ -429,7 +429,18 @@ def settler(settle: Callable[..., Any] | None, signature: Signature) -> Settler 
             key = shown_key(call.effect_key) or call.id
             with context_value(_in_settle, True):
                 answer = await call_within(SETTLE_SECONDS, partial(settle, key, **args))
-            return _settlement(answer, signature)
+            if answer is None:
+                return Settlement("unknown")
+            if isinstance(answer, DidNotRun):
+                return Settlement("did_not_run", said=in_text(answer.evidence)[:MAX_EVIDENCE])
+            if isinstance(answer, Ran):
+                value = codec.loads(signature.dump_result(answer.result))
+                # Checked like a person's answer: it must be what the function could return.
+                return Settlement("ran", signature.check_result(value))
+            raise TypeError(
+                f"settle= returned {type(answer).__name__}: return sayso.Ran(result), "
+                "sayso.DidNotRun(evidence) or None"
+            )
         except asyncio.CancelledError:
             raise
         except TimeoutError:
@@ -448,21 +459,6 @@ def _wanted_args(settle: Callable[..., Any], args: Mapping[str, Any]) -> dict[st
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in others):
         return dict(args)
     return {parameter.name: args[parameter.name] for parameter in others if parameter.name in args}
-
-
-def _settlement(answer: object, signature: Signature) -> Settlement:
-    if answer is None:
-        return Settlement("unknown")
-    if isinstance(answer, DidNotRun):
-        return Settlement("did_not_run", said=in_text(answer.evidence)[:MAX_EVIDENCE])
-    if isinstance(answer, Ran):
-        value = codec.loads(signature.dump_result(answer.result))
-        # Checked like a person's answer: it must be what the function could return.
-        return Settlement("ran", signature.check_result(value))
-    raise TypeError(
-        f"settle= returned {type(answer).__name__}: return sayso.Ran(result), "
-        "sayso.DidNotRun(evidence) or None"
-    )
 
 
 def refuse_in_settle() -> None:

@@ -288,7 +288,19 @@ def decisions_from(given: object, requests: Sequence[Request]) -> list[Decision]
     if given is None:
         return []
     if isinstance(given, Mapping):
-        return _from_wire(given, requests)
+        listed = given.get("decisions")
+        if not isinstance(listed, list | tuple):
+            raise InvalidDecision('pass {"decisions": [...]}', "decisions")
+        if len(listed) != len(requests):
+            raise InvalidDecision(
+                f"{len(listed)} decisions for {len(requests)} requests: pass one for each, in "
+                "order",
+                "decisions",
+            )
+        return [
+            decision_from(item, request, f"decisions[{n}]")
+            for n, (item, request) in enumerate(zip(listed, requests, strict=True))
+        ]
     if isinstance(given, Decision):
         given = (given,)
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
@@ -368,21 +380,6 @@ def _asked_within(store: Store, thread: str, call: Call) -> bool:
         run = store.run(outer_call.run)
         outer_call = store.call(run.parent_call) if run is not None and run.parent_call else None
     return outer_call is not None
-
-
-def _from_wire(given: Mapping[Any, Any], requests: Sequence[Request]) -> list[Decision]:
-    listed = given.get("decisions")
-    if not isinstance(listed, list | tuple):
-        raise InvalidDecision('pass {"decisions": [...]}', "decisions")
-    if len(listed) != len(requests):
-        raise InvalidDecision(
-            f"{len(listed)} decisions for {len(requests)} requests: pass one for each, in order",
-            "decisions",
-        )
-    return [
-        decision_from(item, request, f"decisions[{n}]")
-        for n, (item, request) in enumerate(zip(listed, requests, strict=True))
-    ]
 
 
 #: The fields that go with each type of decision, beside ``message``.

@@ -156,15 +156,12 @@ class RowDecoder:
             try:
                 good_rows.append(self.one(decode, row))
             except bad as error:
-                self._warn(what, error)
+                if str(error) not in self._logged:
+                    if len(self._logged) >= _MAX_LOGGED:
+                        self._logged.clear()
+                    self._logged.add(str(error))
+                    log.warning("%s: %s", what, error)
         return good_rows
-
-    def _warn(self, what: str, error: Exception) -> None:
-        if str(error) not in self._logged:
-            if len(self._logged) >= _MAX_LOGGED:
-                self._logged.clear()
-            self._logged.add(str(error))
-            log.warning("%s: %s", what, error)
 
 
 class _Unchecked(RowDecoder):

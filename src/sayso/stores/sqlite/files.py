@@ -90,20 +90,16 @@ _abandoned: list[Connection] = []
 def _after_fork() -> None:
     for connection in list(_connections):
         if cut_short() or connection.in_transaction:
-            _abandon(connection)
+            import ctypes
+
+            connection.abandoned = True
+            _abandoned.append(connection)
+            # One reference too many, so that not even the end of the interpreter closes it.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+            if cut_short() != "other":  # else an OS thread may have had it locked
+                connection.set_authorizer(_deny)
         else:
             connection.close()
-
-
-def _abandon(connection: Connection) -> None:
-    import ctypes
-
-    connection.abandoned = True
-    _abandoned.append(connection)
-    # One reference too many, so that not even the end of the interpreter closes it.
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
-    if cut_short() != "other":  # else an OS thread may have had it locked
-        connection.set_authorizer(_deny)
 
 
 def _deny(*_: object) -> int:

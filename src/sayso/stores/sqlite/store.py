@@ -138,23 +138,20 @@ class Watcher(threading.Thread):
                 if current != version:
                     version = current
                     quiet = 0
-                    self._publish()
+                    statement = "SELECT pos, thread FROM event WHERE pos > ? ORDER BY pos"
+                    with no_fork.lock:
+                        rows = self._connection.execute(statement, (self._seen,)).fetchall()
+                    if rows:
+                        self._seen = rows[-1][0]
+                        others = self._own.others(rows)
+                        if others:
+                            self._hub.publish(others)
                 time.sleep(POLL_SECONDS if quiet < _IDLE_POLLS else IDLE_SECONDS)
         except (sqlite3.Error, StoreError):
             self._hub.unwatched()
             self._hub.publish_to_all()  # each listener sees the error when it reads
         finally:
             self._connection.close()
-
-    def _publish(self) -> None:
-        statement = "SELECT pos, thread FROM event WHERE pos > ? ORDER BY pos"
-        with no_fork.lock:
-            rows = self._connection.execute(statement, (self._seen,)).fetchall()
-        if rows:
-            self._seen = rows[-1][0]
-            others = self._own.others(rows)
-            if others:
-                self._hub.publish(others)
 
 
 _MOST_ROWS = 1000
@@ -548,7 +545,9 @@ class SqliteStore(SqliteReads):
                     newest = self._commit_own(writer, batch, transactions, before)
                     committed = True
                 except BaseException:
-                    self._undo(writer)
+                    self._row_cache.forget()
+                    self._schedule = SealSchedule()
+                    roll_back(writer)
                     raise
                 self._newest = newest
                 self._has_written = self._has_written or newest.pos > before.pos
@@ -569,11 +568,6 @@ class SqliteStore(SqliteReads):
                 error = StoreError(f"{self.path} could not be written: {error}")
             for operation in batch:
                 operation.error = operation.error or error
-
-    def _undo(self, writer: Connection) -> None:
-        self._row_cache.forget()
-        self._schedule = SealSchedule()
-        roll_back(writer)
 
     def _begin(self, writer: Connection) -> Newest:
         """Begin a transaction; return the newest event."""
