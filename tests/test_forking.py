@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import gc
-import os
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from forked_child import in_child
 
 from sayso import forking
 from sayso.forking import cut_short, fork_safe_lock, no_fork, process, renew_in_child
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-
-
-def in_child(body: Callable[[], object]) -> bool:
-    """Run a body in a forked child. Return whether it came to its end."""
-    pid = os.fork()
-    if not pid:
-        status = 1
-        try:
-            body()
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 @contextmanager

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import os
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
+from forked_child import in_child
 
 from sayso.sync import ThreadPool, run_user_function
 
@@ -135,18 +135,11 @@ def test_forked_child_starts_new_threads() -> None:
     async def blocked() -> None:
         answer = threads.run(lambda: (begun.set(), over.wait(60)))
         await asyncio.to_thread(begun.wait)
-        pid = os.fork()
-        if not pid:
-            try:
-                asyncio.run(in_child())
-                os._exit(0)
-            finally:
-                os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert in_child(lambda: asyncio.run(work()))
         over.set()
         await answer
 
-    async def in_child() -> None:
+    async def work() -> None:
         assert await threads.run(lambda: 3) == 3
         assert await run_user_function(lambda: 4) == 4
 

@@ -135,26 +135,18 @@ def test_two_requests_queue(agent: Agent) -> None:
     assert (second + agent.sees(pexpect.EOF)).count("RESULT") == 2
 
 
-def test_control_c_interrupts_the_program(agent: Agent) -> None:
+@pytest.mark.parametrize(
+    ("keys", "ending"),
+    [("a\x03", "INTERRUPTED"), ("a\x04\x04", "PAUSED")],
+    ids=["control-c", "control-d"],
+)
+def test_control_key_leaves_it_pending(agent: Agent, keys: str, ending: str) -> None:
     agent.start()
     agent.sees(PROMPT)
     assert agent.process is not None
-    agent.process.send("a\x03")
+    agent.process.send(keys)
     agent.sees("Left pending")
-    agent.sees("INTERRUPTED")
-    agent.sees(pexpect.EOF)
-    inbox = Inbox(agent.url)
-    assert [request.status for request in inbox.pending_sync().items] == ["pending"]
-    inbox.close()
-
-
-def test_control_d_leaves_it_pending(agent: Agent) -> None:
-    agent.start()
-    agent.sees(PROMPT)
-    assert agent.process is not None
-    agent.process.send("a\x04\x04")
-    agent.sees("Left pending")
-    agent.sees("PAUSED")
+    agent.sees(ending)
     agent.sees(pexpect.EOF)
     inbox = Inbox(agent.url)
     assert [request.status for request in inbox.pending_sync().items] == ["pending"]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_child import fork, succeeded
 from remote_world import Lossy, People, Server, reserved, yes
 from waiting import PATIENCE, until
 
@@ -225,19 +226,13 @@ def test_forked_child_opens_new_connections(server: Server, gate_to: Gates, peop
 
     names = [f"{who} {n}" for who in ("parent", "ana", "bo") for n in range(10)]
     ask("first")  # its connection stays open, and the children inherit it
-    children = []
-    for who in ("ana", "bo"):
-        pid = os.fork()
-        if not pid:
-            try:
-                for n in range(10):
-                    ask(f"{who} {n}")
-                os._exit(0)
-            finally:
-                os._exit(1)
-        children.append(pid)
-    for n in range(10):
-        ask(f"parent {n}")
-    assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0]
+
+    def ask_ten(who: str) -> None:
+        for n in range(10):
+            ask(f"{who} {n}")
+
+    children = [fork(partial(ask_ten, who)) for who in ("ana", "bo")]
+    ask_ten("parent")
+    assert [succeeded(pid) for pid in children] == [True, True]
     for run in ("first", *names):
         assert len(people.inbox.pending_sync(run=f"bot/{run}").items) == 1

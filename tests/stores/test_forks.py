@@ -10,12 +10,12 @@ import signal
 import sqlite3
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_child import fork
 from waiting import until
 
 from sayso import Gate, Inbox, Paused, forking
@@ -44,21 +44,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
         store.close()
     else:
         yield request.getfixturevalue("open_pg")()
-
-
-def fork(body: Callable[[], object]) -> int:
-    """Run a body in a forked child. Its exit status is 0 if the body returned."""
-    pid = os.fork()
-    if pid:
-        return pid
-    status = 1
-    try:
-        body()
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(status)
 
 
 def outcome(pid: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from forked_child import fork, in_child, succeeded
 from pg_places import PgOpener, Place
 from waiting import until
 
@@ -295,16 +296,12 @@ def test_more_threads_than_connections_take_turns(open_pg: PgOpener) -> None:
 def test_forked_child_opens_new_connections(open_pg: PgOpener) -> None:
     world = a_world(open_pg())
     world.ask("before")
-    pid = os.fork()
-    if not pid:
-        status = 1
-        try:
-            world.ask("child", key="child", id="req_child")
-            world.store.close()
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+    def child() -> None:
+        world.ask("child", key="child", id="req_child")
+        world.store.close()
+
+    assert in_child(child)
     world.ask("parent", key="parent", id="req_parent")
     assert [call.tool for call in world.store.calls_of("r")] == ["before", "child", "parent"]
     world.check()
@@ -315,19 +312,17 @@ def test_forked_child_receives_notifications(open_pg: PgOpener) -> None:
     world.ask("before")
     listening = world.store.subscribe("t", lambda: None)
     ready, tell = os.pipe()
-    pid = os.fork()
-    if not pid:
-        status = 1
-        try:
-            heard = threading.Event()
-            world.store.subscribe("t", heard.set)
-            os.write(tell, b"!")
-            status = 0 if heard.wait(20) else 1
-        finally:
-            os._exit(status)
+
+    def child() -> None:
+        notified = threading.Event()
+        world.store.subscribe("t", notified.set)
+        os.write(tell, b"!")
+        assert notified.wait(20)
+
+    pid = fork(child)
     os.read(ready, 1)
     world.ask("parent", key="parent", id="req_parent")
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert succeeded(pid)
     listening.cancel()
     os.close(ready)
     os.close(tell)

@@ -16,6 +16,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from forked_child import in_child
 from homes import Home
 from waiting import until
 
@@ -224,13 +225,9 @@ def test_forked_child_meets_fence(home: Home, path: Path) -> None:
     store = home.open()
     World(store, None).ask()  # type: ignore[arg-type]
     upgrade(home, QUIET)
-    pid = os.fork()
-    if pid == 0:
-        try:
+
+    def child() -> None:
+        with pytest.raises(sayso.StoreVersion):
             World(store, None).ask("more", id="req_child", key="child")  # type: ignore[arg-type]
-            os._exit(1)
-        except sayso.StoreVersion:
-            os._exit(0)
-        except BaseException:
-            os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+    assert in_child(child)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_child import fork
 from ordinary_user import ordinary_user
 
 from sayso import Gate, Inbox, Paused
@@ -531,21 +532,16 @@ def test_concurrent_processes_create_one_store(tmp_path: Path) -> None:
 
 
 def _maker(path: Path, start: int, go: int, writer: int) -> int:
-    pid = os.fork()
-    if not pid:
-        status = 1
-        try:
-            os.close(go)
-            os.read(start, 1)  # until the parent closes its end
-            store = SqliteStore(path)
-            name = f"r{os.getpid()}"
-            World(store, FakeClock()).ask(run=name, thread=name, id=f"req_{name}")
-            os.write(writer, f"{store.incarnation}\n".encode())
-            store.close()
-            status = 0
-        finally:
-            os._exit(status)
-    return pid
+    def make() -> None:
+        os.close(go)
+        os.read(start, 1)  # until the parent closes its end
+        store = SqliteStore(path)
+        name = f"r{os.getpid()}"
+        World(store, FakeClock()).ask(run=name, thread=name, id=f"req_{name}")
+        os.write(writer, f"{store.incarnation}\n".encode())
+        store.close()
+
+    return fork(make)
 
 
 # -- a system without locks of files

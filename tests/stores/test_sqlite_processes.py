@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from forked_child import fork, succeeded
 
 from sayso import Gate
 from sayso.engine.commands import Recover
@@ -26,27 +27,6 @@ Opener = Callable[..., SqliteStore]
 
 # Python warns that a child of a process with threads may hang: that it does not is what we test.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-
-
-def fork(body: Callable[[], None]) -> int:
-    """Run a body in a forked child; its exit status tells whether it went well."""
-    pid = os.fork()
-    if pid:
-        return pid
-    status = 1
-    try:
-        body()
-        status = 0
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-    finally:
-        os._exit(status)
-
-
-def went_well(pid: int) -> bool:
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 # -- forks
@@ -63,7 +43,7 @@ def test_forked_child_uses_the_store(world: World) -> None:
         world.check()
         world.store.close()
 
-    assert went_well(fork(child))
+    assert succeeded(fork(child))
     assert [call.tool for call in world.store.calls_of("r")] == ["before", "child"]
     world.ask("parent", key="of the parent", id="req_parent")
     world.check()
@@ -79,7 +59,7 @@ def test_parent_and_children_write_at_once(world: World) -> None:
 
     pids = [fork(lambda index=index: child(index)) for index in range(4)]  # type: ignore[misc]
     child(9)
-    assert all([went_well(pid) for pid in pids])
+    assert all([succeeded(pid) for pid in pids])
     said = [body for _, body in world.store.messages("t")]
     assert sorted(said) == sorted(f"{i}:{n}" for i in (0, 1, 2, 3, 9) for n in range(10))
     for index in (0, 1, 2, 3, 9):
@@ -106,7 +86,7 @@ def test_parents_close_keeps_the_childs_store(world: World, open_again: Opener) 
     other = open_again()
     other.close()
     os.write(writer, b".")
-    assert went_well(pid)
+    assert succeeded(pid)
     world.store = open_again()
     assert [call.tool for call in world.store.calls_of("r")] == ["before", "child 1", "child 2"]
     world.check()
@@ -126,7 +106,7 @@ def test_forked_child_hears_its_own_commits(world: World) -> None:
         world.ask()
         assert heard.wait(5)
 
-    assert went_well(fork(child))
+    assert succeeded(fork(child))
     subscription.cancel()
 
 
@@ -139,7 +119,7 @@ def test_closed_store_is_closed_in_a_child(world: World) -> None:
         with pytest.raises(StoreError, match="closed"):
             world.store.events()
 
-    assert went_well(fork(child))
+    assert succeeded(fork(child))
 
 
 # -- restored copies
