@@ -10,17 +10,28 @@ BIN   := .venv/bin
 READY := .venv/.ready
 LIGHT := .venv/.light
 STATIC := src/sayso/server/static
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+UNITS := $(wildcard $(addprefix tests/, channels engine gate inbox policy schema \
+	test_codec.py test_keys.py test_sync.py test_text.py test_types.py))
 
 .DEFAULT_GOAL := help
-.PHONY: demo test test-agents versions check lint types imports generated pages pictures bench chaos ui docs site update clean help
+.PHONY: demo quick test test-all programs test-agents versions check lint types imports generated pages pictures bench chaos ui docs site update clean help
 
 demo: $(LIGHT) ## play with a scripted agent, no key needed; pass options as ARGS="--terminal"
 	$(BIN)/sayso demo $(ARGS)
 
-test: $(READY) ## run all tests, and every snippet of the documentation
+quick: $(READY) ## run the unit tests on SQLite, without servers and browsers, in a minute
+	$(PYTEST) -k "not postgres" $(UNITS) $(ARGS)
+
+test: $(READY) programs ## run the tests, and every snippet of the documentation, in eight minutes
+	$(PYTEST) $(ARGS)
+
+test-all: $(READY) programs ## run what `make test` runs and the long tests, as CI does
+	$(PYTEST) -m "not chaos and not agents" $(ARGS)
+
+programs: $(READY)
 	@$(BIN)/python scripts/programs.py chromium >/dev/null || [ -z "$$CI" ]
 	@[ -z "$$CI" ] || $(BIN)/python scripts/programs.py pgbouncer >/dev/null || true
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(READY) ## lint, types, imports, the web app, the documentation site, and whether generated pages are up to date
 	@$(MAKE) --no-print-directory --jobs=2 $(TOGETHER) types pages site lint imports generated

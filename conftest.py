@@ -57,7 +57,7 @@ hypothesis.settings.load_profile("sayso")
 
 
 #: The files that take longest, roughly longest first. They start first, because a worker that
-#: started one of them last would leave the others idle. `make test` keeps this order.
+#: started one of them last would leave the others idle. `make test-all` keeps this order.
 SLOWEST = (
     "audit/test_tamper_matrix.py",
     "stores/test_conformance.py",
@@ -115,6 +115,12 @@ def pytest_collection_finish() -> None:
     # fifth of the time of most tests.
     gc.set_threshold(20_000, 20, 20)
     gc.enable()
+
+
+@pytest.fixture(scope="session")
+def full_strength(pytestconfig: pytest.Config) -> bool:
+    """Whether the long tests run. Then a test with a shorter version runs the whole one."""
+    return "not long" not in pytestconfig.getoption("markexpr")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -21,6 +21,8 @@ from pathlib import Path
 import pytest
 from sayso_process import PythonForks
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 MOST_LINES = 60
 #: Examples that need more lines.

@@ -22,6 +22,8 @@ from claude_agent_world import Block, FakeAnthropic, in_process, options, say, u
 
 from sayso.adapters.claude_agent import Guarded, guard
 
+pytestmark = pytest.mark.long
+
 ASK = sayso.Policy([Rule("Bash")])
 
 

@@ -13,6 +13,8 @@ from one_system import FIVE, IMPORTED, ROOT, OneSystem
 from playwright.sync_api import expect, sync_playwright
 from sayso_process import PythonForks
 
+pytestmark = pytest.mark.long
+
 SECONDS = 60_000
 SERVE = ("sayso", "serve", "--port", "0", "--no-auth")
 LAST = dict.fromkeys(FIVE, "Ana has her money.")

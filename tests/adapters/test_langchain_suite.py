@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 THEIRS = "langchain.agents.middleware.human_in_the_loop"
 OURS = "sayso.adapters.langchain"
 FILE = "unit_tests/agents/middleware/implementations/test_human_in_the_loop.py"

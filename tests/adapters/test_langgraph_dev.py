@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 PINNED = ROOT / "requirements" / "langgraph.txt"
 GO = {"messages": [{"role": "user", "content": "go"}]}
 
-pytestmark = pytest.mark.timeout(480)  # the first time, packages are installed
+pytestmark = [pytest.mark.long, pytest.mark.timeout(480)]  # the first time, packages are installed
 
 
 def environment() -> Path:

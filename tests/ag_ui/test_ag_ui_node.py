@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from chat_labs import install_packages, play
 
+pytestmark = pytest.mark.long
+
 NODE = Path(__file__).resolve().parent / "node"
 SCENARIOS = re.findall(r"^  async (\w+)\(\)", (NODE / "scenarios.mjs").read_text("utf-8"), re.M)
 

@@ -85,7 +85,13 @@ def check_record(folder: Path) -> None:
     assert {tuple(ack) for ack in lines(folder / "acks")} <= decided
 
 
-@pytest.mark.parametrize("at_once", [True, False], ids=["decided at once", "one by one"])
+@pytest.mark.parametrize(
+    "at_once",
+    [
+        pytest.param(True, id="decided at once"),
+        pytest.param(False, id="one by one", marks=pytest.mark.long),
+    ],
+)
 def test_killed_between_any_two_steps(
     tmp_path: Path, fork_server: ForkServer, at_once: bool
 ) -> None:
@@ -131,6 +137,7 @@ def test_run_survives_two_kills(tmp_path: Path, fork_server: ForkServer) -> None
         check_record(folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("story", ["nested", "asking"])
 def test_kill_inside_nested_call_leaves_no_doubt(
     tmp_path: Path, fork_server: ForkServer, story: str

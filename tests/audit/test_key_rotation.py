@@ -100,6 +100,7 @@ def cycle(asks: Store, decides: Store, runs: Store, run: str) -> None:
 # -- the order that works
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
 def test_rotation_order_keeps_machines_working(machine: Opener, order: tuple[int, ...]) -> None:
     """1. K2 behind K1 everywhere; 2. K2 to the front everywhere; 3. K1 dropped: machine by machine,

@@ -73,6 +73,7 @@ def opened(url: str, key: str) -> Store:
     return open_store(url, keys=Keyring.parse(key, rows=row_key(SERVER_KEY)))
 
 
+@pytest.mark.long
 def test_processes_killed_in_turn_leave_seals(url: str) -> None:
     key = new_key()
     for n in range(6):
@@ -83,6 +84,7 @@ def test_processes_killed_in_turn_leave_seals(url: str) -> None:
     store.close()
 
 
+@pytest.mark.long
 def test_processes_killed_together_leave_seals(url: str) -> None:
     key = new_key()
     opened(url, key).close()

@@ -36,7 +36,7 @@ def matrix(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Matrix]:
 
 @pytest.mark.timeout(600)
 def test_every_change_has_its_stored_outcome(
-    matrix: Matrix, results: dict[str, dict[str, str]]
+    matrix: Matrix, results: dict[str, dict[str, str]], full_strength: bool
 ) -> None:
     cases = list(matrix.cases())
     name = matrix.configuration
@@ -44,7 +44,8 @@ def test_every_change_has_its_stored_outcome(
     assert {label(case) for case in cases} == measured, (
         "run PYTHONPATH=tests python tests/audit/tamper_matrix.py"
     )
-    for case in cases[CONFIGURATIONS.index(name) :: len(CONFIGURATIONS)]:
+    step = len(CONFIGURATIONS) * (1 if full_strength else 20)
+    for case in cases[CONFIGURATIONS.index(name) :: step]:
         assert matrix.outcome(case) == results[label(case)][name], label(case)
 
 

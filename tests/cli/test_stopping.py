@@ -28,6 +28,8 @@ import sayso
 from sayso.keys import Keyring, new_key
 from sayso.stores.sqlite import SqliteStore
 
+pytestmark = pytest.mark.long
+
 AGENT = """
 import sayso
 from sayso.testing import ScriptedModel

@@ -13,7 +13,10 @@ from rounds import at_work
 
 from sayso.stores.postgres import store as postgres
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc"),
+]
 
 TEN_MINUTES = 600.0
 

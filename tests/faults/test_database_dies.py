@@ -11,7 +11,10 @@ from places import make
 from postgres_server import PostgresServer
 from rounds import kill_server, lose_primary
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc"),
+]
 
 
 def test_no_acknowledged_decision_is_lost(

@@ -23,7 +23,10 @@ from shim import Shim, needs_compiler
 from waiting import until
 from worker_pool import WorkerPool
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc"),
+]
 
 RUNS = 30
 

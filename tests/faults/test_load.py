@@ -9,7 +9,10 @@ from faults import Tell
 from load import Load, check_load, run_load
 from places import KINDS, drop, make
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc"),
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,6 +10,8 @@ from fork_server import ForkServer
 from places import make
 from sweep import plot_of, sweep
 
+pytestmark = pytest.mark.long
+
 #: Between them: ask, decide, start, record, finish, and a claim.
 SHORT = ("claimed",)
 

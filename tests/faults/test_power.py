@@ -12,6 +12,7 @@ from record import Tally
 from shim import needs_compiler
 
 pytestmark = [
+    pytest.mark.long,
     needs_compiler,
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc"),
 ]

@@ -21,6 +21,8 @@ from waiting import until
 from sayso import Inbox
 from sayso.stores.base import Store
 
+pytestmark = pytest.mark.long
+
 BOTH = pytest.mark.parametrize("without", [False, True], ids=["whole", "without"])
 
 

@@ -78,6 +78,7 @@ def test_invalid_wait_is_refused(case: Case, wait: Any) -> None:
         Gate(case.store, wait=wait)
 
 
+@pytest.mark.long
 async def test_thousand_waiters_cost_no_thread_each(case: Case) -> None:
     async def wait_for(number: int) -> Any:
         async with case.gate.run(f"run {number}"):

@@ -124,8 +124,8 @@ def test_time_is_a_wrapper() -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_shells_run_derived_words(shell: str) -> None:
-    commands = clear_commands(120, random.Random())
+def test_shells_run_derived_words(shell: str, full_strength: bool) -> None:
+    commands = clear_commands(120 if full_strength else 30, random.Random())
     with scratch_folder() as folder:
         found = differences(commands, shell, folder)
     print(f"{shell}: {len(found)} differences in {len(commands)} clear commands")

@@ -16,25 +16,25 @@ from hypothesis.stateful import run_state_machine_as_test
 
 pytestmark = pytest.mark.timeout(600)  # a minute on an idle machine
 
-# Enough to find each of the defects that this machine was written after; `make chaos` goes further.
-Machine.TestCase.settings = settings(
-    max_examples=120,
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
+STORES = settings(stateful_step_count=40, deadline=None, suppress_health_check=QUIET)
+CALLERS = settings(
+    max_examples=15, stateful_step_count=10, deadline=None, suppress_health_check=QUIET
 )
-
-ConcurrentCallers.TestCase.settings = CALLERS = settings(
-    max_examples=15,
-    stateful_step_count=10,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-
 #: One counterexample is enough to find a mutant.
 MUTANT = settings(CALLERS, phases=[Phase.generate], report_multiple_bugs=False)
-TestStores = Machine.TestCase
-TestCallers = ConcurrentCallers.TestCase
+
+
+# 120 are enough to find each of the defects that this machine was written after; `make chaos` goes
+# further.
+def test_stores_agree_after_any_commands(full_strength: bool) -> None:
+    examples = 120 if full_strength else 15
+    run_state_machine_as_test(Machine, settings=settings(STORES, max_examples=examples))
+
+
+@pytest.mark.long
+def test_callers_at_once_change_no_outcome() -> None:
+    run_state_machine_as_test(ConcurrentCallers, settings=CALLERS)
 
 
 class SharedErrors(ConcurrentCallers):
@@ -71,6 +71,7 @@ class SharedResults(ConcurrentCallers):
         return store
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mutant", [SharedErrors, SharedResults])
 def test_law_finds_shared_outcomes(mutant: type[ConcurrentCallers]) -> None:
     # It may not fail again in the same way: the tasks of concurrent callers race.

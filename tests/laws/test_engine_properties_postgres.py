@@ -21,7 +21,10 @@ from sayso.stores.postgres import PostgresStore
 from sayso.stores.postgres import store as postgres
 from sayso_testing.world import World
 
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+pytestmark = [
+    pytest.mark.skipif(bool(why_not()), reason=why_not()),
+    pytest.mark.timeout(600),  # half a minute on an idle machine
+]
 
 SCHEMA = "machine"
 
@@ -98,25 +101,26 @@ class SharedErrors(PostgresCallers):
         return store
 
 
-PostgresCallers.TestCase.settings = CALLERS = settings(
-    max_examples=10,
-    stateful_step_count=10,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
+CALLERS = settings(
+    max_examples=10, stateful_step_count=10, deadline=None, suppress_health_check=QUIET
 )
 #: One counterexample is enough to find a mutant.
 MUTANT = settings(CALLERS, phases=[Phase.generate], report_multiple_bugs=False)
-PostgresMachine.TestCase.settings = settings(
-    max_examples=20,
-    stateful_step_count=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-
-TestPostgres = PostgresMachine.TestCase
-TestPostgresCallers = PostgresCallers.TestCase
+STORES = settings(stateful_step_count=25, deadline=None, suppress_health_check=QUIET)
 
 
+def test_postgres_agrees_after_any_commands(full_strength: bool) -> None:
+    examples = 20 if full_strength else 4
+    run_state_machine_as_test(PostgresMachine, settings=settings(STORES, max_examples=examples))
+
+
+@pytest.mark.long
+def test_callers_at_once_change_no_outcome_on_postgres() -> None:
+    run_state_machine_as_test(PostgresCallers, settings=CALLERS)
+
+
+@pytest.mark.long
 def test_law_finds_shared_errors() -> None:
     # It may not fail again in the same way: the tasks of concurrent callers race.
     with pytest.raises((AssertionError, FlakyFailure)):

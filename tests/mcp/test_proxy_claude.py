@@ -20,6 +20,8 @@ from mcp_world import World
 
 from sayso.hooks.trial import REAL_AGENTS, FakeModelServer, Turn
 
+pytestmark = pytest.mark.long
+
 SAYSO = Path(sys.executable).with_name("sayso")
 SDK = pytest.importorskip(
     "claude_agent_sdk", reason='needs pip install "sayso[claude-agent]" (365 MB)'

@@ -212,6 +212,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.long
 def test_end_of_input_ends_proxy_quickly(
     world: World,
 ) -> None:
@@ -268,6 +269,7 @@ async def ends(world: World, config: dict[str, object], seconds: float) -> bool:
     return bool(done)
 
 
+@pytest.mark.long
 async def test_proxy_ends_at_any_moment_of_a_connection(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -318,6 +320,7 @@ def _kill_proxies(world: World) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_ends_the_proxy(world: World, number: int) -> None:
     config = world.config(servers={"shop": world.stdio_shop()})
@@ -354,6 +357,7 @@ async def test_two_proxies_run_call_once(world: World) -> None:
     assert world.effects == ["order tea 1"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_ends_listening_proxy(world: World, number: int) -> None:
     config = world.config(servers={"shop": world.stdio_shop()})

@@ -22,6 +22,8 @@ from waiting import until_async
 
 from sayso.mcp import calls as mcp_calls
 
+pytestmark = pytest.mark.long
+
 NODE = Path(__file__).parent / "node"
 SAYSO = Path(sys.executable).with_name("sayso")
 

@@ -9,6 +9,8 @@ from demo_process import Demo
 from playwright.sync_api import Locator, Page, expect
 from windows import Open
 
+pytestmark = pytest.mark.long
+
 
 def write(page: Page, words: str) -> None:
     page.get_by_role("textbox", name="Message").fill(words)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from demo_process import Demo
 from playwright.sync_api import Page, expect
 from waiting import until
 from windows import Open
+
+pytestmark = pytest.mark.long
 
 
 def asked(demo: Demo, tool: str, **args: Any) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from demo_process import Demo
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 from waiting import until
 
+pytestmark = pytest.mark.long
+
 TABS = 8
 
 

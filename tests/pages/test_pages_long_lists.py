@@ -18,6 +18,8 @@ from sayso.testing import FakeClock
 from sayso.types import Risk
 from sayso_testing.world import World
 
+pytestmark = pytest.mark.long
+
 MANY = 1_000
 
 

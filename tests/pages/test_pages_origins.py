@@ -14,6 +14,8 @@ from server.served import Served, opened
 from sayso.inbox.directory import new_link
 from sayso.stores import open_store
 
+pytestmark = pytest.mark.long
+
 ATTACK = """
 async ([url, id, digest]) => {
     const bodies = [

@@ -18,6 +18,8 @@ from sayso.server.serving import server_config
 from sayso.stores import open_store
 from sayso.stores.base import Store
 
+pytestmark = pytest.mark.long
+
 POLICY = Policy([Rule("pay", assurance="passkey", name="large payments")])
 
 

@@ -19,6 +19,8 @@ from windows import Open
 from sayso.inbox import create_token
 from sayso.stores import open_store
 
+pytestmark = pytest.mark.long
+
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from demo_process import Demo
 from playwright.sync_api import expect
 from windows import Open
+
+pytestmark = pytest.mark.long
 
 REASON = "Eve may not delete them"
 

@@ -236,6 +236,7 @@ checks.positive_data_acceptance.enabled = false
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("role", ["admin", "agent"])
 def test_schemathesis_coverage_finds_no_problem(serve: Serve, tmp_path: Path, role: str) -> None:
     """Every documented value, boundary and violation of each operation, with all checks."""

@@ -19,6 +19,8 @@ from waiting import until
 
 from sayso.server.oidc import Settings
 
+pytestmark = pytest.mark.long
+
 FOLDER = Path(__file__).with_name("node")
 SECRET = secrets.token_hex(24)
 

@@ -20,6 +20,8 @@ from waiting import until
 import sayso
 from sayso.stores import open_store
 
+pytestmark = pytest.mark.long
+
 RUNS, PROCESSES = 60, 3
 
 

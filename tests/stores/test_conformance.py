@@ -22,6 +22,7 @@ class TestMemory(StoreSuite):
         return MemoryStore(clock=clock, keys=keys)
 
 
+@pytest.mark.long
 class TestReference(StoreSuite):
     """What the state machines compare other stores with keeps the same promises."""
 

@@ -20,7 +20,7 @@ from sayso.keys import Keyring, new_key
 from sayso.stores.postgres import PostgresStore
 from sayso_testing.world import World
 
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 THREADS = 4
 

@@ -26,6 +26,10 @@ LATER_ONLY = {"release_lapsed", "void_votes"}
 
 LEAST_KILLS = 300
 
+#: The stories whose kills are in `make test`; the others are in `make test-all`.
+SHORT = {"approved", "nested", "parked", "question"}
+
+
 #: Where a first process died, so that a second one meets what it left.
 SECOND_DEATHS = {
     "approved": ("effect", 1, "after"),
@@ -50,6 +54,7 @@ def plots(
     return plot
 
 
+@pytest.mark.long
 def test_every_boundary_of_the_store_has_a_story(plots: Callable[[str], Plot]) -> None:
     assert {"seal", "prune"} <= OWN
     kills = [point for story in STORIES for point in plots(story).kills()]
@@ -59,7 +64,10 @@ def test_every_boundary_of_the_store_has_a_story(plots: Callable[[str], Plot]) -
     assert len(kills) >= LEAST_KILLS
 
 
-@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize(
+    "story",
+    [pytest.param(name, marks=[] if name in SHORT else pytest.mark.long) for name in STORIES],
+)
 def test_process_dies_at_every_point(
     story: str, plots: Callable[[str], Plot], fork_server: ForkServer, tmp_path: Path
 ) -> None:
@@ -67,6 +75,7 @@ def test_process_dies_at_every_point(
     assert sweep(fork_server, plot, tmp_path) >= len(plot.kills()) > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("story", SECOND_DEATHS)
 def test_second_process_dies_at_every_point(
     story: str, fork_server: ForkServer, tmp_path: Path

@@ -13,6 +13,8 @@ from sayso_process import PythonForks
 from test_worker_temporal import asked, ended, started, url_of
 from waiting import until
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def killable_desk(

@@ -113,6 +113,7 @@ def test_questions_run_in_turn_and_parallel(desk: Desk, server: DevServer) -> No
     assert server.result(id) == {"floor": 3, "in": True, "key": False}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("nobody_up", [True, False], ids=["decided meanwhile", "decided later"])
 def test_worker_is_killed_while_people_think(
     desk: Desk, server: DevServer, nobody_up: bool
@@ -182,6 +183,7 @@ def test_late_result_ends_the_doubt(desk: Desk, server: DevServer) -> None:
     assert desk.effects() == ["A-17 900"]
 
 
+@pytest.mark.long
 def test_killed_worker_leaves_a_doubt(desk: Desk, server: DevServer) -> None:
     worker = desk.worker()
     desk.begin("Refund", id := new_id(), "deadly_refund", "A-17", 900, 2)
@@ -197,6 +199,7 @@ def test_killed_worker_leaves_a_doubt(desk: Desk, server: DevServer) -> None:
     assert desk.effects() == ["A-17 900"] * 2
 
 
+@pytest.mark.long
 def test_stopped_worker_finishes_its_call(desk: Desk, server: DevServer) -> None:
     worker = desk.worker()
     desk.begin("Refund", id := new_id(), "slow_refund", "A-17", 900)
