@@ -94,7 +94,7 @@ SLOWEST = (
     "adapters/test_story_google_adk.py",
     "agent/test_agent_properties.py",
     "server/test_worker_processes.py",
-    "gate/test_run_state_follows_its_calls.py",
+    "gate/test_settle.py",
     "audit/test_seals_due.py",
     "adapters/test_story_openai_agents.py",
 )

@@ -5,6 +5,7 @@ Callers at once do not change each other's outcomes.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import psycopg
@@ -26,7 +27,8 @@ pytestmark = [
     pytest.mark.timeout(600),  # half a minute on an idle machine
 ]
 
-SCHEMA = "machine"
+#: Test files run at once, and each empties its schema.
+SCHEMA = f"machine_{os.getpid()}"
 
 
 class Numbered(World):

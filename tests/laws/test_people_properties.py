@@ -35,5 +35,8 @@ SETTINGS = settings(
     [(PeopleMachine, 60), pytest.param(PostgresPeople, 12, marks=NO_POSTGRES)],
     ids=["sqlite", "postgres"],
 )
-def test_nobody_decides_without_the_right(machine: type[PeopleMachine], examples: int) -> None:
-    run_state_machine_as_test(machine, settings=settings(SETTINGS, max_examples=examples))
+def test_nobody_decides_without_the_right(
+    machine: type[PeopleMachine], examples: int, full_strength: bool
+) -> None:
+    most = examples if full_strength else examples // 6
+    run_state_machine_as_test(machine, settings=settings(SETTINGS, max_examples=most))
