@@ -22,6 +22,19 @@ async def decided(world: World) -> list[tuple[str, str, str]]:
     return [(made.type, made.by, made.channel) for made in made if made is not None]
 
 
+def boss_with_clerk(world: World) -> ScriptedModel:
+    """Let the world build an agent whose tool is an agent that pays. Return the outer model."""
+    inner = ScriptedModel([[call("pay", to="ana")], [say("paid")]])
+    outer = ScriptedModel([[call("clerk", "o1", input="x")], [say("done")]])
+
+    def build() -> Agent[Any]:
+        clerk = Agent("Clerk", model=inner, tools=[asking_pay_of(world)])
+        return Agent("Boss", model=outer, tools=[clerk.as_tool("clerk", "")])
+
+    world.build = build
+    return outer
+
+
 class TestStreaming:
     async def test_paused_stream_resumes(self, world: World) -> None:
         model = ScriptedModel([[call("pay", to="ana")], [say("done")]])
@@ -326,14 +339,7 @@ class TestByHand:
         assert len(await world.pending()) == 1
 
     async def test_agent_as_tool_is_approved_by_state(self, world: World) -> None:
-        inner = ScriptedModel([[call("pay", to="ana")], [say("paid")]])
-        outer = ScriptedModel([[call("clerk", "o1", input="x")], [say("done")]])
-
-        def build() -> Agent[Any]:
-            clerk = Agent("Clerk", model=inner, tools=[asking_pay_of(world)])
-            return Agent("Boss", model=outer, tools=[clerk.as_tool("clerk", "")])
-
-        world.build = build
+        boss_with_clerk(world)
         async with world.guarded().thread("t-1", by="ana") as agent:
             result = await Runner.run(agent, "go")
             state = result.to_state()
@@ -343,14 +349,7 @@ class TestByHand:
 
     async def test_refused_inner_approval_leaves_run_usable(self, world: World) -> None:
         world.policy = sayso.Policy([Rule("pay", reviewers=["bea"])])
-        inner = ScriptedModel([[call("pay", to="ana")], [say("paid")]])
-        outer = ScriptedModel([[call("clerk", "o1", input="x")], [say("done")]])
-
-        def build() -> Agent[Any]:
-            clerk = Agent("Clerk", model=inner, tools=[asking_pay_of(world)])
-            return Agent("Boss", model=outer, tools=[clerk.as_tool("clerk", "")])
-
-        world.build = build
+        outer = boss_with_clerk(world)
         async with world.guarded().thread("t-1", by="ana") as agent:
             result = await Runner.run(agent, "go")
             text = result.to_state().to_string()

@@ -177,64 +177,55 @@ def granted(tmp_path: Path) -> object:
         yield world
 
 
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
-        ("agent = 'eve'", "agent"),
-        ("tool_digest = 'x'", "tool"),
-        ("scope = '{\"const\": 1}'", "scope"),
-        ("given_by = 'eve'", "by"),
-        ("ends = NULL", "ends"),
-        ("revoked = 1", "revoked"),
-        ("uses_left = 4", "uses_left"),
-        ("uses_left = NULL", "uses_left"),
-        ("created = created - 1", "another column, or its signature"),
-        ("signature = ''", "another column, or its signature"),
-    ],
+_EDITED_GRANT = (
+    ("agent = 'eve'", "agent"),
+    ("tool_digest = 'x'", "tool"),
+    ("scope = '{\"const\": 1}'", "scope"),
+    ("given_by = 'eve'", "by"),
+    ("ends = NULL", "ends"),
+    ("revoked = 1", "revoked"),
+    ("uses_left = 4", "uses_left"),
+    ("uses_left = NULL", "uses_left"),
+    ("created = created - 1", "another column, or its signature"),
+    ("signature = ''", "another column, or its signature"),
 )
-def test_edited_grant_is_named(granted: World, change: str, what: str) -> None:
-    granted.sql(f"UPDATE grants SET {change}")
-    report = granted.verify()
-    assert places(report) == [(SYSTEM_THREAD, 1)]
-    assert report.problems[0].what.endswith(f": {what}")
 
-
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
-        ("look = 'eve'", "look"),
-        ("role = 'admin'", "role"),
-        ('groups = \'["finance", "ops"]\'', "groups"),
-        ("status = 'removed'", "status"),
-        ("stand_in = 'eve', away_until = 9", "stand_in, away_until"),
-        ("since = 1", "since"),
-        ("signature = ''", "another column, or its signature"),
-    ],
+_EDITED_PERSON = (
+    ("look = 'eve'", "look"),
+    ("role = 'admin'", "role"),
+    ('groups = \'["finance", "ops"]\'', "groups"),
+    ("status = 'removed'", "status"),
+    ("stand_in = 'eve', away_until = 9", "stand_in, away_until"),
+    ("since = 1", "since"),
+    ("signature = ''", "another column, or its signature"),
 )
-def test_edited_person_is_named(granted: World, change: str, what: str) -> None:
-    granted.sql(f"UPDATE person SET {change}")
-    report = granted.verify()
-    assert places(report) == [(SYSTEM_THREAD, 2)]
-    assert report.problems[0].what.endswith(f": {what}")
+
+_EDITED_TOKEN = (
+    ("person = 'eve'", "person"),
+    ("role = 'admin'", "role"),
+    ("assurance = 'session'", "assurance"),
+    ("ends = 1", "ends"),
+    ("revoked = 1", "revoked"),
+    ("last_used = 1", "another column, or its signature"),
+    ("hash = '0' || hash", "another column, or its signature"),
+    ("signature = ''", "another column, or its signature"),
+)
 
 
 @pytest.mark.parametrize(
-    ("change", "what"),
+    ("table", "seq", "change", "what"),
     [
-        ("person = 'eve'", "person"),
-        ("role = 'admin'", "role"),
-        ("assurance = 'session'", "assurance"),
-        ("ends = 1", "ends"),
-        ("revoked = 1", "revoked"),
-        ("last_used = 1", "another column, or its signature"),
-        ("hash = '0' || hash", "another column, or its signature"),
-        ("signature = ''", "another column, or its signature"),
+        *(("grants", 1, *edited) for edited in _EDITED_GRANT),
+        *(("person", 2, *edited) for edited in _EDITED_PERSON),
+        *(("credential", 3, *edited) for edited in _EDITED_TOKEN),
     ],
 )
-def test_edited_token_is_named(granted: World, change: str, what: str) -> None:
-    granted.sql(f"UPDATE credential SET {change}")
+def test_edited_grant_person_or_token_is_named(
+    granted: World, table: str, seq: int, change: str, what: str
+) -> None:
+    granted.sql(f"UPDATE {table} SET {change}")
     report = granted.verify()
-    assert places(report) == [(SYSTEM_THREAD, 3)]
+    assert places(report) == [(SYSTEM_THREAD, seq)]
     assert report.problems[0].what.endswith(f": {what}")
 
 

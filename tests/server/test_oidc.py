@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
-from oidc_provider import CLIENT, SECRET, OpenIDProvider
+from oidc_provider import CLIENT, NOW, SECRET, OpenIDProvider, name_claims
 
 from sayso.errors import InvalidPolicy, NotAllowed, StoreError, Unauthenticated
 from sayso.server.oidc import Attempt, Provider, Settings
-
-NOW = int(time.time())
 
 
 @pytest.fixture
@@ -80,7 +77,7 @@ async def test_unverified_mail_is_left_out(provider: Provider, idp: OpenIDProvid
         {"groups": {"finance": True}},
         {"groups": [1]},
     ],
-    ids=str,
+    ids=name_claims,
 )
 async def test_wrong_claim_is_refused(
     provider: Provider, idp: OpenIDProvider, wrong: dict[str, Any]
@@ -241,7 +238,7 @@ async def test_logout_token_names_person(provider: Provider, idp: OpenIDProvider
         {"sub": "user-1", "iat": NOW - 7200},
         {"sub": "user-1", "exp": NOW - 7200},
     ],
-    ids=str,
+    ids=name_claims,
 )
 async def test_wrong_logout_token_is_refused(
     provider: Provider, idp: OpenIDProvider, claims: dict[str, Any]

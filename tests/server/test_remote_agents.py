@@ -23,6 +23,14 @@ def approve(client: httpx.Client, made: dict[str, Any]) -> None:
     assert answer.status_code == 200, answer.text
 
 
+def claimed(client: httpx.Client, lease: float) -> tuple[str, dict[str, Any]]:
+    """Open, approve and claim a request. Return its path and the claim."""
+    made = opened(client)
+    approve(client, made)
+    path = f"/api/requests/{made['id']}"
+    return path, client.post(f"{path}/claim", json={"lease": lease}).json()
+
+
 def test_same_key_is_the_same_request(open_server: Served) -> None:
     client = open_server.client()
     first, again = opened(client, key="k"), opened(client, key="k")
@@ -151,10 +159,7 @@ def test_claim_returns_approved_arguments_once(open_server: Served) -> None:
 
 def test_lapsed_claim_is_in_doubt(open_server: Served) -> None:
     client = open_server.client()
-    made = opened(client)
-    approve(client, made)
-    path = f"/api/requests/{made['id']}"
-    claim = client.post(f"{path}/claim", json={"lease": 0.2}).json()
+    path, claim = claimed(client, lease=0.2)
     until(lambda: client.get(path).json()["kind"] == "in_doubt")
     assert client.get(path).json()["status"] == "pending"
     assert client.post(f"{path}/claim").status_code == 409
@@ -166,10 +171,7 @@ def test_lapsed_claim_is_in_doubt(open_server: Served) -> None:
 def test_lost_claim_keeps_its_attempt_running(open_server: Served) -> None:
     """Its agent was stalled, and is still in the call."""
     client = open_server.client()
-    made = opened(client)
-    approve(client, made)
-    path = f"/api/requests/{made['id']}"
-    claim = client.post(f"{path}/claim", json={"lease": 0.2}).json()
+    path, claim = claimed(client, lease=0.2)
     until(lambda: client.get(path).json()["kind"] == "in_doubt")
     lapsed = client.get(path).json()
     assert lapsed["execution"]["attempt_running"] is False
@@ -187,10 +189,7 @@ def test_lost_claim_keeps_its_attempt_running(open_server: Served) -> None:
 
 def test_call_in_doubt_is_waited_for(open_server: Served) -> None:
     client = open_server.client()
-    made = opened(client)
-    approve(client, made)
-    path = f"/api/requests/{made['id']}"
-    claim = client.post(f"{path}/claim", json={"lease": 1}).json()
+    path, claim = claimed(client, lease=1)
     # That it came to be in doubt is news for whoever waits for it; then it is as good as pending.
     assert client.get(f"{path}/wait", params={"timeout": 10}).json()["kind"] == "in_doubt"
     began = time.monotonic()
@@ -229,10 +228,7 @@ def test_renewed_claim_keeps_its_lease_length(open_server: Served) -> None:
 
 def test_renewal_keeps_a_claim(open_server: Served) -> None:
     client = open_server.client()
-    made = opened(client)
-    approve(client, made)
-    path = f"/api/requests/{made['id']}"
-    claim = client.post(f"{path}/claim", json={"lease": 5}).json()
+    path, claim = claimed(client, lease=5)
     began = time.monotonic()
     mine = {"token": claim["token"], "attempt": claim["attempt"]}
     while time.monotonic() - began < 6:

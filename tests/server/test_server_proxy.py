@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from live_server import LiveServer
-from oidc_provider import OpenIDProvider
+from oidc_provider import NOW, OpenIDProvider, name_claims
 from served import Serve, Served
 from test_feed import reading
 
@@ -24,7 +24,6 @@ from sayso.server.proxy import ProxySettings
 from sayso.server.serving import server_config
 
 HEADER = "X-Forwarded-User"
-NOW = int(time.time())
 
 
 def behind(serve: Serve, *peers: str, **more: Any) -> Served:
@@ -278,7 +277,7 @@ def test_keys_come_from_file(serve: Serve, idp: OpenIDProvider, tmp_path: Path) 
         {"sub": ""},
         {"email": None},
     ],
-    ids=str,
+    ids=name_claims,
 )
 def test_wrong_token_signs_nobody_in(
     serve: Serve, idp: OpenIDProvider, wrong: dict[str, Any]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -58,12 +59,19 @@ async def step_of(store: Store, worker: Worker) -> None:
     await asyncio.wait_for(task, 60)
 
 
-async def test_worker_runs_decided_calls_but_cannot_decide(tmp_path: Path) -> None:
-    path = tmp_path / "sayso.db"
+@contextmanager
+def server_and_worker(folder: Path) -> Iterator[tuple[SqliteStore, SqliteStore]]:
+    """Open a store with the whole key, and again with what a worker has of it."""
+    path = folder / "sayso.db"
     with (
         closing(SqliteStore(path, keys=Keyring.parse(WHOLE))) as server,
         closing(SqliteStore(path, keys=WORKER)) as elsewhere,
     ):
+        yield server, elsewhere
+
+
+async def test_worker_runs_decided_calls_but_cannot_decide(tmp_path: Path) -> None:
+    with server_and_worker(tmp_path) as (server, elsewhere):
         agent, _ = shop(server, asks=True)
         await decided_at_the_server(agent)
         worker_agent, ran = shop(elsewhere, asks=True)
@@ -80,11 +88,7 @@ async def test_worker_runs_decided_calls_but_cannot_decide(tmp_path: Path) -> No
 
 
 async def test_allowed_calls_run_without_the_signing_key(tmp_path: Path) -> None:
-    path = tmp_path / "sayso.db"
-    with (
-        closing(SqliteStore(path, keys=Keyring.parse(WHOLE))) as server,
-        closing(SqliteStore(path, keys=WORKER)) as elsewhere,
-    ):
+    with server_and_worker(tmp_path) as (server, elsewhere):
         agent, _ = shop(server, asks=False)
         await decided_at_the_server(agent)
         worker_agent, ran = shop(elsewhere, asks=False)
@@ -94,11 +98,7 @@ async def test_allowed_calls_run_without_the_signing_key(tmp_path: Path) -> None
 
 
 async def test_worker_spends_grants_but_gives_none(tmp_path: Path) -> None:
-    path = tmp_path / "sayso.db"
-    with (
-        closing(SqliteStore(path, keys=Keyring.parse(WHOLE))) as server,
-        closing(SqliteStore(path, keys=WORKER)) as elsewhere,
-    ):
+    with server_and_worker(tmp_path) as (server, elsewhere):
         agent, _ = shop(server, asks=False)
         (request,) = (await agent.run("Go.")).interruptions
         grant = {"scope": "any", "uses": 2}
