@@ -1,4 +1,4 @@
-"""``sayso demo`` in a process of its own, and a chat with it."""
+"""``sayso demo`` in a separate process, and a chat with it."""
 
 from __future__ import annotations
 

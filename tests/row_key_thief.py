@@ -1,4 +1,4 @@
-"""What an attacker with the row key, but without a signing key, can do to a SQLite store."""
+"""Attacks with the row key, but without a signing key, on a SQLite store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmarks themselves: nothing of the table is missing, the page is true, misses are told."""
+"""The benchmarks: every row is measured, the page is up to date, misses fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strict JSON and canonical bytes: what is carried, what is refused, and by which path."""
+"""Strict JSON and canonical bytes: accepted values, refused values, and their paths."""
 
 from __future__ import annotations
 

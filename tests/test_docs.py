@@ -1,4 +1,4 @@
-"""The documentation is whole and true: every name is there, generated pages are fresh."""
+"""The documentation is complete: every name is explained, generated pages are up to date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pip install sayso`` has no web stack; what needs one prints the line to type."""
+"""``pip install sayso`` has no web stack; commands that need one name the extra."""
 
 from __future__ import annotations
 

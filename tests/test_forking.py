@@ -1,4 +1,4 @@
-"""What a forked child finds: free locks, renewed owners, and nothing half done."""
+"""A forked child has free locks, renewed owners, and no half-done section."""
 
 from __future__ import annotations
 

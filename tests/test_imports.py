@@ -1,4 +1,4 @@
-"""`import sayso` is light, and exports what it promises: a fresh interpreter proves it."""
+"""`import sayso` is light and exports exactly its names, in a new interpreter."""
 
 from __future__ import annotations
 

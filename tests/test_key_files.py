@@ -1,4 +1,4 @@
-"""Where a key comes from: a variable or a private file, made once however many start."""
+"""The source of a key: a variable or a private file, created once by parallel processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tests' own PostgreSQL starts wherever a clone may be, and shows its log where it does not."""
+"""The tests' PostgreSQL starts in any clone, and shows its log if it fails."""
 
 from __future__ import annotations
 

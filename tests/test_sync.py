@@ -1,4 +1,4 @@
-"""What blocks is done in threads: as many as needed, and to its end."""
+"""Blocking functions run in OS threads: as many as needed, and to their end."""
 
 from __future__ import annotations
 

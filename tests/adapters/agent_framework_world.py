@@ -1,4 +1,4 @@
-"""What the tests of the Agent Framework adapter share: a scripted client, a store, and people."""
+"""Shared by the tests of the Agent Framework adapter: a scripted client, a store, and people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The adapter suite on our own agent: it is no adapter, and has to pass too."""
+"""The adapter suite on ``sayso.Agent``, which is no adapter and must pass, too."""
 
 from __future__ import annotations
 

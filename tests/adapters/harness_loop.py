@@ -1,4 +1,4 @@
-"""The story on the adapter of docs/writing-an-adapter.md, whole or with one fault in it."""
+"""The story on the adapter of docs/writing-an-adapter.md, complete or with one fault."""
 
 from __future__ import annotations
 

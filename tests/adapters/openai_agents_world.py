@@ -1,4 +1,4 @@
-"""What the tests of the OpenAI Agents SDK share: a scripted model, and new agents."""
+"""Shared by the tests of the OpenAI Agents SDK: a scripted model, and new agents."""
 
 from __future__ import annotations
 

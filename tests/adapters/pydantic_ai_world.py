@@ -1,4 +1,4 @@
-"""What the tests of the pydantic-ai adapter share: a scripted model, a store, and people."""
+"""Shared by the tests of the pydantic-ai adapter: a scripted model, a store, and people."""
 
 from __future__ import annotations
 

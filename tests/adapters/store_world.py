@@ -1,4 +1,4 @@
-"""What the worlds of several frameworks share: a store, decisions, and effects."""
+"""Shared by the worlds of several frameworks: a store, decisions, and effects."""
 
 from __future__ import annotations
 

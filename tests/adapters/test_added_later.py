@@ -1,4 +1,4 @@
-"""What is added to an agent after ``guard``, or while it runs, asks too, or is refused.
+"""Tools and agents that are added after ``guard``, or during a run, ask or are refused.
 
 Nothing may run that no row was made for. Each test changes a real agent behind the gate's back.
 """
@@ -399,7 +399,7 @@ class TestPydanticAI:
         later(world.agent(*inner, tools=[self.paying(world)]))
         await self.asks(world, guarded)
 
-    @pytest.mark.parametrize("other", [False, True], ids=["alone", "beside another"])
+    @pytest.mark.parametrize("other", [False, True], ids=["alone", "with another"])
     async def test_delegate_set_in_closure_later_asks(
         self, world: pydantic.World, other: bool
     ) -> None:
@@ -487,7 +487,7 @@ class TestAgentFramework:
         (request,) = (await guarded.run("go", thread="t")).interruptions
         assert (request.tool, world.ran) == ("pay", [])
 
-    @pytest.mark.parametrize("other", [False, True], ids=["alone", "beside another"])
+    @pytest.mark.parametrize("other", [False, True], ids=["alone", "with another"])
     async def test_agent_set_in_closure_later_asks(self, world: af.World, other: bool) -> None:
         known = self.clerk(world) if other else None
         helper: Any = None

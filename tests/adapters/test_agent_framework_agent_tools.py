@@ -1,4 +1,4 @@
-"""Agents that are tools of other agents: what they want to do comes to the same inbox."""
+"""Agents as tools of other agents: their calls are asked about in the same inbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``guard`` does with an agent of the Agent Framework, beyond the common story."""
+"""``guard`` on agents of the Agent Framework: all that the adapter suite does not cover."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model hears of calls that people ended, and what becomes of words beside an answer."""
+"""Messages to the model about ended calls, and text that is sent with an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The framework's own flow of requests and responses: guarded agents, ``Gated``, hosted calls."""
+"""The framework's native requests and responses: guarded agents, ``Gated``, hosted calls."""
 
 from __future__ import annotations
 

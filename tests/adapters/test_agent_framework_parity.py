@@ -1,4 +1,4 @@
-"""A guarded agent of the framework is a good guest: it shows of itself what the bare one shows."""
+"""A guarded agent behaves like the bare one: stream, usage, middleware, trace, result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversations that the service keeps: the framework sends it only what is new."""
+"""Conversations that the service stores: the framework sends only new messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workflows give back what their executors yield, in its own type and in every process."""
+"""Workflows return the outputs of their executors in their types, in every process."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def assert_outputs(result: Any, wanted: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
-@pytest.mark.parametrize("asks", [False, True], ids=["straight on", "interrupted"])
+@pytest.mark.parametrize("asks", [False, True], ids=["uninterrupted", "interrupted"])
 async def test_outputs_have_declared_types(world: World, name: str, asks: bool) -> None:
     outputs = [OUTPUTS[name], ORDER, OUTPUTS[name]]
     result = await yielding(world, outputs, asks=asks).run("go", thread="t")

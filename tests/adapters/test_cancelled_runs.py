@@ -1,4 +1,4 @@
-"""A run that somebody calls off while a framework is at work: it ends, and the thread lives on."""
+"""A run that is cancelled while a framework works on it ends, and its thread stays usable."""
 
 from __future__ import annotations
 

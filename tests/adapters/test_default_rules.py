@@ -1,4 +1,4 @@
-"""The table of ``docs/adapters/README.md``: what is asked about where no rule says so."""
+"""The table of ``docs/adapters/README.md``: which calls ask where no rule matches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The document's own code with only its imports changed, and what it could not do."""
+"""The DSPy document's code with only its imports changed, and further requesters."""
 
 from __future__ import annotations
 

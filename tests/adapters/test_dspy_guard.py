@@ -1,4 +1,4 @@
-"""What the model is told of its calls."""
+"""``guard`` on DSPy agents: messages to the model about its calls."""
 
 from __future__ import annotations
 

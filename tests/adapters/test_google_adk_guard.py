@@ -1,4 +1,4 @@
-"""What is particular to Google ADK: confirmations, sessions, streams, callbacks, validators."""
+"""Google ADK: confirmations, sessions, streams, callbacks, validators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A guarded agent of ADK does what the bare one does, wherever nobody has to decide."""
+"""A guarded agent of ADK behaves like the bare one where no decision is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server lists of agents behind adapters: their tools, and which of them ask."""
+"""The server's list of agents behind adapters: their tools, and which of them ask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Breakpoints of LangGraph, where a graph stops by itself: people say whether it goes on."""
+"""Breakpoints of LangGraph: people decide whether the graph continues."""
 
 from __future__ import annotations
 

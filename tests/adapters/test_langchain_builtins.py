@@ -1,4 +1,4 @@
-"""What LangChain brings itself, in an agent that is guarded: its middleware, its answers."""
+"""Guarded agents with LangChain's built-in middleware and structured responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ways around a pause that LangGraph has, and where they lead when a gate stands at the tools."""
+"""Ways around a pause that LangGraph offers: none of them runs a call unapproved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs of one's own, and what tools may give: questions of nodes, commands, inner agents."""
+"""Custom graphs and special tools: interrupts of nodes, commands, inner agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a graph shows with ``interrupt(value)``, and the answers that people can give to it."""
+"""``interrupt(value)`` in a graph: how it is shown, and which answers people can give."""
 
 from __future__ import annotations
 

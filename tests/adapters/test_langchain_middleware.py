@@ -1,4 +1,4 @@
-"""The drop-in middleware on a gate: LangChain's shapes, and what a gate adds to them."""
+"""The drop-in middleware on a gate: LangChain's shapes, and the gate's additions."""
 
 from __future__ import annotations
 

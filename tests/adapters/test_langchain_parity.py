@@ -1,4 +1,4 @@
-"""A guarded graph is a good guest: what it shows of itself is what the bare graph shows."""
+"""A guarded graph behaves like the bare one: stream, usage, callbacks, trace, result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments that the model leaves out: people see what the function takes in their place."""
+"""Arguments that the model omits: people see the defaults that the function uses."""
 
 from __future__ import annotations
 

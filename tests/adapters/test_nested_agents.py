@@ -1,4 +1,4 @@
-"""A guarded agent that is run inside a tool of another one: it pauses that call, and goes on."""
+"""A guarded agent inside a tool of another agent: it pauses that call, and resumes."""
 
 from __future__ import annotations
 

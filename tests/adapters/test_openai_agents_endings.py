@@ -1,4 +1,4 @@
-"""What the model and the record say of calls that went wrong, and what may be the last word."""
+"""Failed and rejected calls: messages to the model, records, and the final output."""
 
 from __future__ import annotations
 

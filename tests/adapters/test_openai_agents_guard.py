@@ -1,4 +1,4 @@
-"""Tools of the OpenAI Agents SDK at a gate: what asks, what is shown, what runs, what is told."""
+"""Tools of the OpenAI Agents SDK at a gate: requests, arguments, runs and results."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ class TestGuardrails:
     """Guardrails of the SDK, which may refuse a call in the tool's place."""
 
     @pytest.mark.parametrize("before", [False, True], ids=["after the yes", "before asking"])
-    @pytest.mark.parametrize("stops", [False, True], ids=["goes on", "ends the run"])
+    @pytest.mark.parametrize("stops", [False, True], ids=["continues", "ends the run"])
     async def test_guardrail_refusal_does_not_wait(
         self, world: World, before: bool, stops: bool
     ) -> None:

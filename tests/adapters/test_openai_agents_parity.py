@@ -1,4 +1,4 @@
-"""A guarded agent of the SDK is a good guest: it shows of itself what the bare agent shows."""
+"""A guarded agent of the SDK behaves like the bare one: stream, usage, hooks, trace."""
 
 from __future__ import annotations
 

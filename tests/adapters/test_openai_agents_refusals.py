@@ -1,4 +1,4 @@
-"""What would go past the gate is refused; without the SDK, the adapter says what to install."""
+"""``guard`` refuses tools that bypass the gate, and names the extra if the SDK is missing."""
 
 from __future__ import annotations
 

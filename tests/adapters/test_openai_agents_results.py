@@ -1,4 +1,4 @@
-"""Code that was written for the Agents SDK, on what a guarded agent returns."""
+"""Code written for the Agents SDK works with the results of a guarded agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams, and runs that somebody drives by hand with the SDK's own ``Runner`` and ``RunState``."""
+"""Streams, and runs that code drives with the SDK's ``Runner`` and ``RunState``."""
 
 from __future__ import annotations
 

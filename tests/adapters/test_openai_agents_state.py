@@ -1,4 +1,4 @@
-"""What is kept of a thread: the SDK's ``RunState``, every reply, and what was said in the end."""
+"""The stored state of a thread: the SDK's ``RunState``, every reply, and the final answer."""
 
 from __future__ import annotations
 

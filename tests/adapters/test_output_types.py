@@ -1,4 +1,4 @@
-"""Outputs have the framework's own types: where the run ends, and in every later process."""
+"""Outputs have the framework's types, where the run ends and in every later process."""
 
 from __future__ import annotations
 

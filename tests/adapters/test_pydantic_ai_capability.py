@@ -1,4 +1,4 @@
-"""``Gated`` in an agent of pydantic-ai that keeps the framework's own flow of deferred calls."""
+"""``Gated`` in an agent of pydantic-ai that keeps the native flow of deferred calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The conversation of a pydantic-ai agent in the store, and what the model is shown of it."""
+"""The stored conversation of a pydantic-ai agent, and the part that the model sees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``guard`` does with an agent of pydantic-ai, beyond the common story."""
+"""``guard`` on agents of pydantic-ai: all that the adapter suite does not cover."""
 
 from __future__ import annotations
 

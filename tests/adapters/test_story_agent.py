@@ -1,4 +1,4 @@
-"""The whole story on ``sayso.Agent``."""
+"""The adapter suite on ``sayso.Agent``."""
 
 from __future__ import annotations
 

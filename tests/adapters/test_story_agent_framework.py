@@ -1,4 +1,4 @@
-"""The whole story on the Microsoft Agent Framework."""
+"""The adapter suite on the Microsoft Agent Framework."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole story on the Claude Agent SDK: a hundred starts of Claude Code, in `make test-agents`.
+"""The adapter suite on the Claude Agent SDK: a hundred starts, in `make test-agents`.
 
 Gating its own tools and those of ours is tested in every run (``test_claude_agent_guard.py``).
 """

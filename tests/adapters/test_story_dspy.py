@@ -1,4 +1,4 @@
-"""The whole story on DSPy, with async and with plain tools."""
+"""The adapter suite on DSPy, with async and with plain tools."""
 
 from __future__ import annotations
 

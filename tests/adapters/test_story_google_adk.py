@@ -1,4 +1,4 @@
-"""The whole story on Google ADK."""
+"""The adapter suite on Google ADK."""
 
 from __future__ import annotations
 

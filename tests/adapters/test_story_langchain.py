@@ -1,4 +1,4 @@
-"""The whole story on LangChain, in both colours."""
+"""The adapter suite on LangChain, async and sync."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole story on the OpenAI Agents SDK."""
+"""The adapter suite on the OpenAI Agents SDK."""
 
 from __future__ import annotations
 

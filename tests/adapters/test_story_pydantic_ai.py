@@ -1,4 +1,4 @@
-"""The whole story on pydantic-ai."""
+"""The adapter suite on pydantic-ai."""
 
 from __future__ import annotations
 

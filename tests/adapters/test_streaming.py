@@ -1,4 +1,4 @@
-"""Guarded agents stream their framework's own events, over a pause too."""
+"""Guarded agents stream their framework's events, also across a pause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be guarded is refused by ``guard``, with what to do, and not at the first call."""
+"""``guard`` refuses unsuitable objects and options with advice, before the first call."""
 
 from __future__ import annotations
 

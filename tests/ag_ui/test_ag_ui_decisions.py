@@ -1,4 +1,4 @@
-"""What a resume decides, what it cannot, and what the run ends with."""
+"""Decisions by a resume over AG-UI, refused decisions, and outcomes of the run."""
 
 from __future__ import annotations
 

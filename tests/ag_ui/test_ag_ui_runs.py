@@ -1,4 +1,4 @@
-"""Streams, reloads, and what a client cannot make the server believe."""
+"""Streams and reloads over AG-UI, and forged messages of a client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Half a surrogate pair is not valid text: wherever it comes from, the run continues."""
+"""Half a surrogate pair is not valid text: the run continues wherever one appears."""
 
 from __future__ import annotations
 

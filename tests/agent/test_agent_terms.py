@@ -1,4 +1,4 @@
-"""What an approval is worth: expiry, policies, grants, reviewers, and changed rows."""
+"""The terms of an approval: expiry, policies, grants, reviewers, and changed rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools: what the model sees, how its calls are read, and what a tool sees of its call."""
+"""Tools: what the model sees, how its calls are parsed, and the context of a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose chat it is, and what is refused before anything is looked at."""
+"""The owner of a chat, and bodies that are refused before anything is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people do in a chat: approve, reject, edit, answer; and how the page sees it."""
+"""Decisions in a chat: approve, reject, edit, answer; and how the page shows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams that come and go: reloads, other processes, people who decide elsewhere."""
+"""Interrupted streams: reloads, other processes, and decisions made elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a client is told something, and how little is read for it."""
+"""How often a client gets an update, and how few rows are read for it."""
 
 from __future__ import annotations
 

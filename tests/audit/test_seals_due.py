@@ -1,4 +1,4 @@
-"""Seals are due by the store's own count, whichever process wrote, and however it ended."""
+"""Seals become due by the store's count of events, whichever process wrote them."""
 
 from __future__ import annotations
 

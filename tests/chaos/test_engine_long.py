@@ -1,4 +1,4 @@
-"""The state machine of engine and stores again, for much longer."""
+"""The state machine of engine and stores, for much longer."""
 
 from __future__ import annotations
 

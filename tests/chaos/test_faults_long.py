@@ -81,7 +81,7 @@ def home() -> Iterator[Path]:
 
 @needs_compiler
 @pytest.mark.skipif(bool(why_not()), reason=why_not() or "there is one")
-@pytest.mark.parametrize("careless", [False, True], ids=["whole", "without syncs"])
+@pytest.mark.parametrize("careless", [False, True], ids=["synced", "without syncs"])
 def test_postgres_power_cut_keeps_decisions(
     careless: bool, home: Path, tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

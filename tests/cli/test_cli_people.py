@@ -1,4 +1,4 @@
-"""``sayso people``: what it changes, and what it lists."""
+"""``sayso people``: its changes and its lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``sayso doctor`` on a SQLite file: what it finds, and that it changes nothing."""
+"""``sayso doctor`` on a SQLite file: its findings, and that it changes nothing."""
 
 from __future__ import annotations
 

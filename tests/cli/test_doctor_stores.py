@@ -1,4 +1,4 @@
-"""``sayso doctor`` on a real PostgreSQL: what it finds, and that it changes nothing."""
+"""``sayso doctor`` on a real PostgreSQL: its findings, and that it changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The screen of the prompt: what it shows, what it does not show, and no screen at all."""
+"""The screen of the prompt: its contents, its confirmations, and no screen at all."""
 
 from __future__ import annotations
 

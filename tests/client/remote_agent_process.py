@@ -1,4 +1,4 @@
-"""An agent in a process of its own, which a test kills: address, token, and what to do."""
+"""An agent in a separate process, which a test kills: address, token, and its task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client's own methods: each route, each refusal by its name, nothing twice."""
+"""The client's methods: each route, each refusal by its name, no repetition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo really did is on record, and the demo keeps to its place."""
+"""The demo records its effects, and uses the public API only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo agent: for every row of its table, what is asked, what runs, and what it says."""
+"""The demo agent: for every row of its table, the requests, the effects and the answer."""
 
 from __future__ import annotations
 

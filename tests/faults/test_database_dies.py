@@ -1,4 +1,4 @@
-"""A PostgreSQL that is killed under the hands of workers and people, and comes back or does not."""
+"""A PostgreSQL that is killed during work, and restarts or is replaced."""
 
 from __future__ import annotations
 

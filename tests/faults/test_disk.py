@@ -1,4 +1,4 @@
-"""A disk that is full, or read-only: decisions are refused, and none that was taken is lost."""
+"""A disk that is full or read-only: decisions are refused, and none is lost."""
 
 from __future__ import annotations
 

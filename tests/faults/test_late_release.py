@@ -1,7 +1,4 @@
-"""Somebody looks at a run that is due, and lets go of it again, while somebody else has taken it.
-
-Who lets go late must not take the lease of who works on the run, nor wake up a run that has ended.
-"""
+"""A late release of a run takes no lease from its new owner, and wakes no ended run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents ask, readers watch, people decide, all at once: nothing is lost on the way."""
+"""Agents ask, readers watch and people decide at the same time: nothing is lost."""
 
 from __future__ import annotations
 

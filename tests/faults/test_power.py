@@ -1,4 +1,4 @@
-"""A power cut: whatever was not synced is forgotten, and nothing that was acknowledged is."""
+"""A power cut forgets what was not synced, and nothing that was acknowledged."""
 
 from __future__ import annotations
 

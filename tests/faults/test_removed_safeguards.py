@@ -1,4 +1,4 @@
-"""The fault tests bite: without a safeguard of the product, the same counts are not zero.
+"""Without one safeguard of the product, the fault tests fail.
 
 Each safeguard is taken away in a child process, by a patch. With it, nothing is wrong; without it,
 the count that the safeguard stands for, and none but that one, must show it, on both stores.
@@ -23,7 +23,7 @@ from sayso.stores.base import Store
 
 pytestmark = pytest.mark.long
 
-BOTH = pytest.mark.parametrize("without", [False, True], ids=["whole", "without"])
+BOTH = pytest.mark.parametrize("without", [False, True], ids=["with", "without"])
 
 
 @pytest.fixture(params=KINDS)

@@ -1,4 +1,4 @@
-"""Workers that are killed, that sleep through their leases, and that are in each other's way."""
+"""Workers that are killed, that sleep through their leases, and that compete for runs."""
 
 from __future__ import annotations
 

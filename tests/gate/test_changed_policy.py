@@ -1,5 +1,4 @@
-"""The policy, or the tool, is another one by the time of the start: what was approved, and what
-would run, must still be the same."""
+"""The policy or the tool changed before the start: the approved call must still match."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directly before a start, everything that could have changed since the yes is compared afresh.
+"""Directly before a start, everything that could have changed since the approval is compared.
 
 A caller that waited in process gets the same check as one that comes back later.
 """

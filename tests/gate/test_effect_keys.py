@@ -1,4 +1,4 @@
-"""One effect per key in the whole store, whoever asks for it, and however many at once."""
+"""One effect per key in the store, for any number of concurrent callers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for people: as long as it takes, for a while, or not at all, and coming back."""
+"""Waiting for people: without limit, for a while, or not at all, and re-entry."""
 
 from __future__ import annotations
 

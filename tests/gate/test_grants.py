@@ -1,4 +1,4 @@
-"""Standing yeses: what they cover, how often, how long, and what they never beat."""
+"""Grants: what they cover, how often, how long, and what they never override."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Huge, deep and hostile input: shown whole, or refused at intake with the limit in the message."""
+"""Huge, deep and hostile input is shown completely, or refused with the limit."""
 
 from __future__ import annotations
 

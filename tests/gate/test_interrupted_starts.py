@@ -1,4 +1,4 @@
-"""Who is stopped between the start and the effect leaves a call that is ready, and no doubt."""
+"""A caller that is stopped between start and effect leaves a ready call, and no doubt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call in doubt shows whether its attempt still runs, and does not run again meanwhile."""
+"""A call in doubt shows whether its attempt still runs, and does not run meanwhile."""
 
 from __future__ import annotations
 

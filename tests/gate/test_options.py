@@ -1,4 +1,4 @@
-"""Options that are yes or no: what is neither must not pass for one of them."""
+"""Boolean options: any other value is refused."""
 
 from __future__ import annotations
 

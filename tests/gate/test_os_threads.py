@@ -1,4 +1,4 @@
-"""A call from an OS thread that knows nothing of the open run: part of the run, or refused."""
+"""A call from an OS thread without the open run joins the run, or is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code inside a call that would wait for that very call is told so, and everybody else waits."""
+"""Code inside a call that would wait for that call is refused; all others wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of deciding, from the gate's side to the inbox's: who, how many, until when."""
+"""The rules of deciding, for gate and inbox: who, how many, until when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call in doubt, and the other side: it ran, it did not, or nobody can tell."""
+"""Settling a call in doubt: it ran, it did not run, or no one knows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``title=``: what a person reads first, made of the arguments and covered by the digest."""
+"""``title=``: the headline of a request, made of the arguments and covered by the digest."""
 
 from __future__ import annotations
 

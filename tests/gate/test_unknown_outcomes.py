@@ -1,4 +1,4 @@
-"""A call that raised may have had its effect: then it is in doubt, and its key stays taken."""
+"""A call that raised may have had its effect: it is in doubt and keeps its key."""
 
 from __future__ import annotations
 

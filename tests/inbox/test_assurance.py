@@ -1,4 +1,4 @@
-"""How surely we know who decides is earned by a door, never passed in; and a name is one person."""
+"""Assurance comes from the way of sign-in and is never passed in; a name is one person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calling a request off, and what is past that."""
+"""Cancelling a request, and requests that can no longer be cancelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions that make no sense: each is refused with a sentence, and none changes the request."""
+"""Invalid decisions are refused with a sentence, and change nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fields of a form stand in the order in which their author wrote them."""
+"""The fields of a form keep the order of their author."""
 
 from __future__ import annotations
 

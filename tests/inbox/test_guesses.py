@@ -1,4 +1,4 @@
-"""What a Python developer types at an inbox without reading its documentation."""
+"""Calls that a Python developer guesses at an inbox without its documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The door for people: what waits, what it is, what was decided, and many at once."""
+"""The inbox: pending requests, their contents, decisions, and many at once."""
 
 from __future__ import annotations
 

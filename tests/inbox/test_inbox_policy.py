@@ -1,4 +1,4 @@
-"""An inbox that knows the policy: edits are judged in front of the person, and only tighten."""
+"""An inbox that knows the policy checks edits at once, and only tightens terms."""
 
 from __future__ import annotations
 

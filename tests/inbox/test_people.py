@@ -1,4 +1,4 @@
-"""Tokens of people: whose they are, and in which groups."""
+"""Tokens of people: their owner and groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a call is written once. What that means is read off the source here."""
+"""The life of a call is written once: this is checked in the source."""
 
 from __future__ import annotations
 

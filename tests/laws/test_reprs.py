@@ -1,4 +1,4 @@
-"""What a notebook or a debugger shows: what a thing is, in a line, and nothing that is secret."""
+"""The ``repr`` of public objects: one line, and no secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``_sync`` twins: they take and say what their async methods do, and nothing else."""
+"""The ``_sync`` methods have the signatures and docstrings of their async methods."""
 
 import inspect
 

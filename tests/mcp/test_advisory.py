@@ -1,4 +1,4 @@
-"""``sayso mcp``: an agent asks people, and comes back for the answer."""
+"""``sayso mcp``: an agent asks people, and returns for the answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration: what is read, and what is refused."""
+"""The configuration: valid and invalid files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs through the proxy, and what does not: policy, hints, decisions, unknown tools."""
+"""Gating of calls through the proxy: policy, hints, decisions, unknown tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which call a client means: its own, not that of another live connection."""
+"""Each client finds its own calls, not those of another live connection."""
 
 from __future__ import annotations
 

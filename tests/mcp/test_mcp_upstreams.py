@@ -1,4 +1,4 @@
-"""What passes through the proxy: resources, prompts, completions, changes, elicitations."""
+"""The proxy passes on resources, prompts, completions, changes and elicitations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of people, and the sessions on the page of one's account, as an admin and as others."""
+"""The page of people, and the sessions on the account page, as an admin and as others."""
 
 from __future__ import annotations
 

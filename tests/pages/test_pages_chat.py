@@ -1,4 +1,4 @@
-"""The chat, on the real ``useChat``: decide in it, beside it, after a reload, or write instead."""
+"""The chat, on the real ``useChat``: decide in it, elsewhere, after a reload, or write instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a newcomer and a daily user meet first: the demo, the keyboard, a phone, paper, a doubt."""
+"""First impressions: the demo, the keyboard, a phone, paper, a call in doubt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forms from JSON Schema: nested, in the order sent, with errors at the field, in words."""
+"""Forms from JSON Schema: nested, in the order sent, with errors at the field."""
 
 from __future__ import annotations
 

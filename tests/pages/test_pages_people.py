@@ -1,4 +1,4 @@
-"""Two people, a server that restarts, a phone, the dark, and whoever cannot see the page."""
+"""Two people, a server that restarts, a phone, dark mode, and accessibility."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Earlier rejections on a request's page, *Reject and stop the run*, and refusals beside grants."""
+"""Earlier rejections on a request's page, *Reject and stop the run*, and refusals with grants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions on arguments agree with Python, or are refused with what to write."""
+"""Conditions on arguments agree with Python, or are refused with advice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call that no rule matches: what the tool declares, the policy's default, and nothing else."""
+"""A call that no rule matches: the tool's declaration and the policy's default decide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy file means exactly what it says, or is refused with what to write instead."""
+"""A policy file is read strictly, or refused with advice."""
 
 from __future__ import annotations
 

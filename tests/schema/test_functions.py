@@ -1,4 +1,4 @@
-"""What is shown of a callable is all that runs: partials, wrappers, methods, objects, defaults."""
+"""All that a callable runs with is shown: partials, wrappers, methods, objects, defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls and results: values become bytes, and the bytes become what the function gets."""
+"""Calls and results: values become bytes, and the bytes become arguments and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checking against a schema takes its time and no more, whoever wrote it."""
+"""Checking a value against any schema ends in limited time."""
 
 from __future__ import annotations
 

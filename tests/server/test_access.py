@@ -1,4 +1,4 @@
-"""Who may do what: roles, tokens, links, sessions, other people's pages."""
+"""Access: roles, tokens, links, sessions, and pages of other people."""
 
 from __future__ import annotations
 

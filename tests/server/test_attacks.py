@@ -1,4 +1,4 @@
-"""What a hostile agent or page may send, and that it stays text."""
+"""Hostile input of agents and pages stays text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may read what: of calls, runs and standing yeses for others, only that they are there."""
+"""Audiences of calls, runs and grants: others see only that they exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow, endless and many connections, over real sockets: they cost nobody else anything."""
+"""Slow, endless and many connections, over real sockets, delay no one else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stranger, or one person, can make the server do costs nobody else much."""
+"""A stranger, or one person, cannot make the server expensive for others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may read what was said and counted around calls that are for others."""
+"""Access to messages and counts around calls that are for others."""
 
 from __future__ import annotations
 

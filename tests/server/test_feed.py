@@ -1,4 +1,4 @@
-"""The live feed: what moved, to whoever may see it, from any place on."""
+"""The live feed: changes, for those who may see them, from any position."""
 
 from __future__ import annotations
 

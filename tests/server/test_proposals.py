@@ -1,4 +1,4 @@
-"""An agent proposes: it chooses no one who decides, hides nothing, and removes no rejection."""
+"""An agent proposes: it chooses no reviewer, hides nothing, and removes no rejection."""
 
 from __future__ import annotations
 

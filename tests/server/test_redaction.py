@@ -1,4 +1,4 @@
-"""Secrets in arguments: hidden until somebody asks, and that is written down."""
+"""Secrets in arguments are masked until a person reveals them, which is recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the policy of the server says of agents elsewhere, when they ask and before they claim."""
+"""The server's policy applies to remote agents when they ask and before they claim."""
 
 from __future__ import annotations
 

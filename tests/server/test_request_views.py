@@ -1,4 +1,4 @@
-"""A list is drawn once for everybody, and still shows each reader what is so now."""
+"""A list is rendered once for all readers, and still current for each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The route of AG-UI over HTTP: who may post to it, and what it answers."""
+"""The AG-UI route over HTTP: access and answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests over HTTP: list, read, decide, try out, bulk, cancel, standing yeses."""
+"""Requests over HTTP: list, read, decide, try out, bulk, cancel, grants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""People over HTTP: who may change them, and how soon a lost right counts."""
+"""People over HTTP: who may change them, and how soon a removed right ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a browser's passkey answers to the server's options."""
+"""Answers of a browser's passkey to the server's options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sign-in by a trusted proxy: what counts as its word, and what others send in its name."""
+"""Sign-in by a trusted proxy: valid headers and tokens, and forged ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures about deciding: whose days are counted, and what is counted in them."""
+"""Statistics of decisions: whose days are counted, and which requests."""
 
 from __future__ import annotations
 

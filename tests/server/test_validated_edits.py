@@ -1,4 +1,4 @@
-"""Edits of calls whose validators change what is written, over HTTP."""
+"""Edits of calls whose validators change the arguments, over HTTP."""
 
 from __future__ import annotations
 

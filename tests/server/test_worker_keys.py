@@ -1,4 +1,4 @@
-"""A worker with the public half of the key: it runs what people decided, and decides nothing."""
+"""A worker with the public key runs decided calls, and cannot decide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The name of a store: one reading of it, whoever is given the name."""
+"""The address of a store has one meaning for the library and every command."""
 
 from __future__ import annotations
 

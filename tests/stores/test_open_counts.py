@@ -1,4 +1,4 @@
-"""The counts of open requests: right whatever writes at the same time, and whoever writes."""
+"""The counts of open requests are correct with concurrent writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL: an address that does not do says what would, and never shows its password."""
+"""PostgreSQL: errors about an address give the right form and hide its password."""
 
 from __future__ import annotations
 

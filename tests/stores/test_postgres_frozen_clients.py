@@ -1,4 +1,4 @@
-"""PostgreSQL: a client that is frozen in the middle of a transaction holds up nobody for long."""
+"""PostgreSQL: a client frozen inside a transaction delays others only briefly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL's news: those of others are heard at once, one's own are not read back."""
+"""PostgreSQL: notifications of other processes arrive at once, own ones are not read."""
 
 from __future__ import annotations
 

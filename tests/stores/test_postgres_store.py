@@ -1,4 +1,4 @@
-"""PostgreSQL: opening a store, versions, keys, clocks, and a transaction of somebody else's."""
+"""PostgreSQL: opening a store, versions, keys, clocks, and transactions of the caller."""
 
 from __future__ import annotations
 

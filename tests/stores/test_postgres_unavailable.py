@@ -1,4 +1,4 @@
-"""PostgreSQL: a server that is frozen counts as one that is away, and who leaves waits for none."""
+"""PostgreSQL: a frozen server counts as unreachable, and closing does not wait for it."""
 
 from __future__ import annotations
 

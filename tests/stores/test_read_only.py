@@ -1,4 +1,4 @@
-"""A store that is opened read-only shows what the next writer will record, and writes nothing."""
+"""A read-only store shows what the next writer will record, and writes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows changed with plain SQL, by somebody who can write the database and holds no key.
+"""Rows changed with plain SQL by an attacker who has no key.
 
 Whatever is shown, decided, started or handed out is refused by name; lists leave it out.
 """

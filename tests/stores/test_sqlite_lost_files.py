@@ -1,4 +1,4 @@
-"""SQLite stores that lost a file: what was recorded is there, or known to be missing."""
+"""SQLite stores that lost a file: recorded rows are there, or known to be missing."""
 
 from __future__ import annotations
 

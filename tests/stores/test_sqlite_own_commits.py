@@ -1,4 +1,4 @@
-"""SQLite: own commits and those of other processes are each published once."""
+"""SQLite: commits of this process and of others are each published once."""
 
 from __future__ import annotations
 

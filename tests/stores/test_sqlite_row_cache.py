@@ -1,4 +1,4 @@
-"""Rows that a process remembers: never older than the file, whoever wrote to it."""
+"""Cached rows are never older than the file, whichever process wrote to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that is stopped inside a commit: who writes waits for it, who reads does not."""
+"""A process stopped inside a commit blocks writers, and no readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One SQLite file: opening it, and refusing what is no store, not ours, or not of our time."""
+"""One SQLite file: opening it, and refusing files of other programs or versions."""
 
 from __future__ import annotations
 

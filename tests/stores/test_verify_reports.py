@@ -1,4 +1,4 @@
-"""What use refuses, ``audit verify`` reports, and ``audit explain`` explains, on both databases."""
+"""``audit verify`` reports what use refuses, and ``audit explain`` explains it."""
 
 from __future__ import annotations
 

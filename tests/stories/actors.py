@@ -1,4 +1,4 @@
-"""What the child processes do: decide, resume, wait, and report."""
+"""The tasks of the child processes: decide, resume, wait, and report."""
 
 from __future__ import annotations
 

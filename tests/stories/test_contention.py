@@ -1,4 +1,4 @@
-"""Many people and many processes at the same requests: one outcome each, and nobody left behind."""
+"""Many people and processes at the same requests: one outcome each, and none is starved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One process asks, another decides, a third comes back; one sleeps through its lease."""
+"""One process asks, another decides, a third resumes; one sleeps through its lease."""
 
 from __future__ import annotations
 

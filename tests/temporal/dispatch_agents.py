@@ -1,4 +1,4 @@
-"""The agents of the tests of the dispatcher: one process asks, another one goes on."""
+"""The agents of the tests of the dispatcher: one process asks, another one resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The code of docs/temporal.md, run as its page says, with the real server."""
+"""The code of docs/temporal.md, run as the page describes, with the real server."""
 
 from __future__ import annotations
 

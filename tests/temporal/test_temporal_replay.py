@@ -1,4 +1,4 @@
-"""Workflows wait for weeks: what was recorded by an earlier release still replays."""
+"""Workflows wait for weeks: histories recorded by an earlier release still replay."""
 
 from __future__ import annotations
 

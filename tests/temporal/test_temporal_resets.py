@@ -1,4 +1,4 @@
-"""What is begun once more: a workflow that is reset or continued, a tool that may run again."""
+"""Repeated work: workflows that are reset or continued, tools that may run again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Temporal's own server is killed, and comes back with what it had."""
+"""Temporal's server is killed and restarted; no run is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the package gives to other people's tests."""
+"""The helpers that the package offers for tests of users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receivers of webhooks on real sockets, and requests for them to hear of."""
+"""Receivers of webhooks on real sockets, and requests to deliver."""
 
 from __future__ import annotations
 

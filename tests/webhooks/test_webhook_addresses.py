@@ -1,4 +1,4 @@
-"""Where webhooks may go: no redirects, no way into the own network, the checked address only."""
+"""Addresses of webhooks: no redirects, no private networks, only the checked address."""
 
 from __future__ import annotations
 

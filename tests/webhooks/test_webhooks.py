@@ -1,4 +1,4 @@
-"""What receivers hear: what happened, in order, signed, at least once, and nothing secret."""
+"""Delivered webhooks: events in order, signed, at least once, without secrets."""
 
 from __future__ import annotations
 
