@@ -16,7 +16,6 @@ from sayso_testing.adapter_harness import ModelScript
 
 
 class ClaudeAgentHarness(AdapterHarness):
-    #: A guarded run is open, and code without a context may belong to it (decision 57).
     async def open(self) -> None:
         self.fakes: list[FakeAnthropic] = []
 
