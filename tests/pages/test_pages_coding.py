@@ -9,7 +9,7 @@ import pytest
 from demo_process import Demo
 from playwright.sync_api import Page, expect
 from waiting import until
-from windows import Open
+from windows import Open, turn_pages
 
 pytestmark = pytest.mark.long
 
@@ -71,7 +71,7 @@ def test_long_command_must_be_read(demo: Demo, open_page: Open) -> None:
     page = shown(demo, open_page, asked(demo, "Bash", command=lines))
     approve = page.get_by_role("button", name=re.compile("^Approve"))
     expect(approve).to_be_disabled()
-    page.get_by_text("End of the call").scroll_into_view_if_needed()
+    turn_pages(page)
     expect(approve).to_be_enabled()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from demo_process import Demo
 from playwright.sync_api import expect
-from windows import Open
+from windows import Open, turn_pages
 
 from sayso.stores import open_store
 from sayso.testing import FakeClock
@@ -143,5 +143,5 @@ def test_long_value_list_can_be_searched(opened: Demo, open_page: Open) -> None:
     approve = page.get_by_role("button", name="Approve")
     expect(approve).to_be_disabled()  # a search hides nothing, so the end is still to be seen
     table.get_by_role("searchbox").fill("")
-    page.get_by_text("End of recipients").scroll_into_view_if_needed()
+    turn_pages(page)
     expect(approve).to_be_enabled()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from demo_process import Demo
 from playwright.sync_api import expect
-from windows import Open
+from windows import Open, turn_pages
 
 import sayso
 
@@ -19,6 +19,7 @@ MEETING: dict[str, Any] = {
     "type": "object",
     "properties": {
         "when": {"type": "string", "format": "date", "title": "Day of the meeting"},
+        "begins": {"type": "string", "format": "date-time", "title": "Begins at"},
         "seats": {"type": "integer", "minimum": 1, "title": "Number of seats"},
         "note": {"anyOf": [{"type": "string"}, {"type": "null"}], "title": "Note"},
         "guests": {
@@ -49,6 +50,14 @@ def ask(url: str) -> dict[str, str]:
         """Invite people."""
         return "invited"
 
+    @gate.guard(needs_approval=True)
+    def ship(zone: str, details: dict, recipients: list, parts: list) -> str:  # type: ignore[type-arg]
+        """Ship something."""
+        return "shipped"
+
+    people = [f"customer{n}@hooli.example" for n in range(250)]
+    with gate.run("ship"), pytest.raises(sayso.Paused):
+        ship("north", {"city": "Bern", "floors": {"up": 3}}, people, [1, "two", {"three": 3}])
     with gate.run("invite"), pytest.raises(sayso.Paused):
         invite("north", [{"name": "Ana"}, {"name": "Ben"}], {"chairs": 2}, ["vip"])
     with gate.run("question"), pytest.raises(sayso.Paused):
@@ -75,24 +84,32 @@ def test_schema_question_is_a_form(asked: tuple[Demo, dict[str, str]], open_page
     page = open_page(f"{demo.url}/inbox/{ids['question']}")
     main = page.get_by_role("main")
     seats = main.get_by_label("Number of seats")
-    expect(seats).to_have_accessible_description(re.compile("Required"))
+    expect(page.get_by_role("heading", level=1)).to_have_text("When do we meet?")
+    expect(seats).not_to_have_accessible_description(re.compile("Required"))
     expect(main).not_to_contain_text("None is not of type")
     send = page.get_by_role("button", name="Send answer")
     expect(send).to_be_disabled()
-    expect(page.get_by_test_id("reason")).to_have_text("Fix the marked fields.")
+    expect(page.get_by_test_id("reason")).to_have_text("Fill in the required fields.")
     main.get_by_label("Day of the meeting").fill("2026-01-31")
     seats.fill("many")
     expect(seats).to_have_accessible_description(re.compile("Enter a whole number"))
+    seats.fill("")
+    expect(seats).to_have_accessible_description(re.compile("Required"))
     seats.fill("0")
     expect(seats).to_have_accessible_description(re.compile("Enter 1 or more"))
     seats.fill("4")
+    main.get_by_label("Begins at").fill("2026-01-31T09:30:00")
+    page.get_by_role("link", name="Runs").click()
+    page.go_back()
+    expect(seats).to_have_value("4")
     main.get_by_role("button", name="Add to Guests").click()
     name = main.get_by_label("Name")
     expect(name).to_have_accessible_description(re.compile("Required"))
     name.fill("Ana")
     expect(send).to_be_enabled()
-    send.click()
+    page.keyboard.press("Control+Enter")
     decided = demo.until_decided(ids["question"])
+    assert decided["decision"]["value"].pop("begins")[:10] in ("2026-01-30", "2026-01-31")
     assert decided["decision"]["value"] == {
         "when": "2026-01-31",
         "seats": 4,
@@ -173,3 +190,33 @@ def test_map_entries_are_added_and_removed(
     approve.click()
     decided = demo.until_decided(ids["invite"])
     assert decided["args"]["options"] == {"stools": 2, "tables": 3}
+
+
+def test_untyped_arguments_lose_nothing(
+    asked: tuple[Demo, dict[str, str]], open_page: Open
+) -> None:
+    demo, ids = asked
+    before = demo.http.get(f"/api/requests/{ids['ship']}").json()["args"]
+    page = open_page(f"{demo.url}/inbox/{ids['ship']}")
+    expect(page.get_by_role("button", name="Reject")).to_be_enabled()
+    turn_pages(page)
+    page.keyboard.press("e")
+    form = page.get_by_test_id("edit-form")
+    expect(form).not_to_contain_text("Unsupported field schema")
+    form.get_by_role("textbox", name="city", exact=True).fill("Ulm")
+    people = form.get_by_role("group", name="recipients (250)")
+    expect(people.get_by_role("row")).to_have_count(50)
+    people.get_by_role("searchbox").fill("customer249@")
+    people.get_by_role("textbox", name="recipients 250").fill("ana@hooli.example")
+    people.get_by_role("textbox", name="Paste into recipients").fill("ben@hooli.example")
+    form.get_by_role("textbox", name="parts").fill('[1, "two", {"three": 4}]')
+    approve = page.get_by_role("button", name="Approve with edits")
+    expect(approve).to_be_enabled()
+    approve.click()
+    recipients = [*before["recipients"][:-1], "ana@hooli.example", "ben@hooli.example"]
+    assert demo.until_decided(ids["ship"])["args"] == {
+        **before,
+        "details": {"city": "Ulm", "floors": {"up": 3}},
+        "recipients": recipients,
+        "parts": [1, "two", {"three": 4}],
+    }

@@ -8,7 +8,7 @@ import pytest
 from demo_process import Demo
 from playwright.sync_api import Page, Route, expect
 from waiting import until
-from windows import Open
+from windows import Open, turn_pages
 
 SCRIPTS = [
     ("Weather in Oslo", "getWeatherInformation"),
@@ -25,15 +25,6 @@ def show(page: Page, tool: str) -> None:
     page.get_by_role("list", name="Requests").get_by_role("link", name=tool).first.click()
     expect(page.get_by_role("heading", name=tool, level=1)).to_be_visible()
     expect(page.get_by_role("button", name="Reject")).to_be_enabled()
-
-
-def read_to_the_end(page: Page) -> None:
-    """Open whatever is folded and go to its end: what was not shown cannot be approved."""
-    folded = page.get_by_role("button", name=re.compile("Show all"))
-    while folded.count():
-        folded.first.click()
-    for end in page.get_by_text(re.compile("^End of ")).all():
-        end.scroll_into_view_if_needed()
 
 
 def test_title_is_read_first(demo: Demo, open_page: Open) -> None:
@@ -68,7 +59,7 @@ def test_approved_by_mouse(demo: Demo, open_page: Open, words: str, tool: str) -
     chat = demo.say(words)
     page = open_page(f"{demo.url}/inbox")
     show(page, tool)
-    read_to_the_end(page)
+    turn_pages(page)
     approve = page.get_by_role("button", name="Approve", exact=False)
     expect(approve).to_be_enabled()
     approve.click()
@@ -301,7 +292,7 @@ def test_long_value_must_be_read(demo: Demo, open_page: Open) -> None:
     expect(page.get_by_role("button", name="Reject")).to_be_enabled()
     approve = page.get_by_role("button", name="Approve")
     expect(approve).to_be_disabled()
-    read_to_the_end(page)
+    turn_pages(page)
     expect(approve).to_be_enabled()
 
 
@@ -387,3 +378,77 @@ def test_old_read_never_replaces_a_newer_one(demo: Demo, open_page: Open) -> Non
     page.wait_for_timeout(500)
     expect(rows).to_have_count(1)
     expect(rows).to_contain_text("Oslo")
+
+
+def test_search_finds_arguments_and_filters(demo: Demo, open_page: Open) -> None:
+    for words in ("Weather in Oslo", "Weather in Bern", "Roll back production to 1.9"):
+        demo.say(words)
+    page = open_page(f"{demo.url}/inbox")
+    rows = page.get_by_role("list", name="Requests").get_by_role("link")
+    expect(rows).to_have_count(3)
+    page.keyboard.press("/")
+    search = page.get_by_role("searchbox", name="Search requests")
+    search.fill("oslo")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("Oslo")
+    search.fill("tool:weather newer:1h")
+    expect(rows).to_have_count(2)
+    page.get_by_role("button", name="Save view").click()
+    page.get_by_role("textbox", name="Name").fill("Weather")
+    page.keyboard.press("Enter")
+    views = page.get_by_role("navigation", name="Saved views")
+    expect(views.get_by_role("button", name="Weather 2")).to_be_visible()
+    search.fill("")
+    expect(rows).to_have_count(3)
+    page.reload()
+    views.get_by_role("button", name="Weather 2").click()
+    expect(rows).to_have_count(2)
+
+
+def test_palette_opens_requests_and_pages(demo: Demo, open_page: Open) -> None:
+    demo.say("Weather in Oslo")
+    page = open_page(f"{demo.url}/inbox")
+    expect(page.get_by_role("list", name="Requests").get_by_role("link")).to_have_count(1)
+    page.keyboard.press("Control+k")
+    palette = page.get_by_role("dialog", name="Go to")
+    palette.get_by_role("combobox").fill("oslo")
+    expect(palette.get_by_role("option").first).to_contain_text("Oslo")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Oslo")
+    page.keyboard.press("Control+k")
+    palette.get_by_role("combobox").fill("insi")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{demo.url}/insights")
+
+
+def test_jump_to_the_end_reads_nothing(demo: Demo, open_page: Open) -> None:
+    demo.say("Delete all old records")
+    page = open_page(f"{demo.url}/inbox", viewport={"width": 1280, "height": 500})
+    show(page, "execute_sql")
+    approve = page.get_by_role("button", name="Approve", exact=False)
+    expect(approve).to_be_disabled()
+    expect(page.get_by_test_id("reason")).to_contain_text("more screen")
+    body = page.locator(".request-scroll")
+    body.evaluate("each => each.scrollTo(0, each.scrollHeight)")
+    page.wait_for_timeout(200)
+    expect(approve).to_be_disabled()
+    body.evaluate("each => each.scrollTo(0, 0)")
+    turn_pages(page)
+    expect(approve).to_be_enabled()
+
+
+def test_question_is_answered_by_keyboard(demo: Demo, open_page: Open) -> None:
+    chat = demo.say("question")
+    page = open_page(f"{demo.url}/inbox")
+    page.get_by_role("list", name="Requests").get_by_role("link").first.click()
+    (request,) = demo.open(chat)
+    expect(page.get_by_role("heading", level=1)).to_contain_text(request["question"]["text"])
+    send = page.get_by_role("button", name="Send answer")
+    expect(send).to_be_disabled()
+    page.get_by_role("heading", level=1).focus()
+    page.keyboard.press("2")
+    expect(page.get_by_role("radio").nth(1)).to_be_checked()
+    expect(send).to_be_enabled()
+    page.keyboard.press("Control+Enter")
+    decided = demo.until_decided(request["id"])
+    assert decided["decision"]["value"] == request["question"]["options"][1]["value"]

@@ -13,6 +13,8 @@ import { pagesOf } from "./pages";
 import { ShortcutsDialog } from "./ShortcutsDialog";
 import { TopBar } from "./TopBar";
 import { ErrorBoundary } from "./ErrorBoundary";
+import { Palette } from "./Palette";
+import { useTheme } from "../shared/theme";
 
 const InboxPage = lazy(() => import("../inbox/InboxPage"));
 const GrantsPage = lazy(() => import("../pages/GrantsPage"));
@@ -78,6 +80,17 @@ function AdminsOnly(): ReactElement {
 function SignedIn({ path }: { path: string }): ReactElement | null {
   const me = useResource("me", api.me);
   const [help, setHelp] = useState(false);
+  const [palette, setPalette] = useState(false);
+  const [theme, setTheme] = useTheme();
+  useEffect(() => {
+    const open = (event: KeyboardEvent) => {
+      if (event.key !== "k" || !(event.ctrlKey || event.metaKey) || document.querySelector("dialog[open]")) return;
+      event.preventDefault();
+      setPalette(true);
+    };
+    document.addEventListener("keydown", open);
+    return () => document.removeEventListener("keydown", open);
+  }, []);
   const out = me.error?.status === 401;
   const person = me.data?.name;
   useEffect(() => (person === undefined ? undefined : startLive(person)), [person]);
@@ -113,6 +126,16 @@ function SignedIn({ path }: { path: string }): ReactElement | null {
       </div>
       <TopBar path={path} onHelp={() => setHelp(true)} />
       {help && <ShortcutsDialog onClose={() => setHelp(false)} />}
+      {palette && (
+        <Palette
+          onClose={() => setPalette(false)}
+          actions={[
+            [`Use the ${theme === "dark" ? "light" : "dark"} theme`, () => setTheme(theme === "dark" ? "light" : "dark")],
+            ["Keyboard shortcuts", () => setHelp(true)],
+            ["Your account", () => navigate("/account")],
+          ]}
+        />
+      )}
     </MeContext>
   );
 }

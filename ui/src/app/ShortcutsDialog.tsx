@@ -10,10 +10,14 @@ const INBOX: [string[], string][] = [
   [["r"], "Reject with a reason"],
   [["e"], "Edit the arguments"],
   [["m"], "Respond without running the call, or answer a question"],
+  [["Space"], "Turn the page, to read the request to its end. Also PageDown; Shift or PageUp goes back"],
+  [["1", "9"], "Pick an option of a question"],
+  [["Ctrl", "Enter"], "Send the answer"],
   [["Esc"], "Close a form, or go back to the list"],
 ];
 const ANYWHERE: [string[], string][] = [
   [["/"], "Search"],
+  [["Ctrl", "k"], "Find requests, views, pages and actions"],
   [["?"], "Show this list"],
   ...PAGES.map((page): [string[], string] => [["g", page.key], `Go to ${page.name}`]),
 ];

@@ -47,7 +47,8 @@ function Search({ inbox }: { inbox: boolean }): ReactElement {
         data-search
         aria-label="Search requests"
         aria-keyshortcuts="/"
-        placeholder="Search requests"
+        placeholder="Search, or tool:pay risk:high older:1h"
+        title="Words of titles, arguments, agents and people. tool: agent: risk: kind: older: newer: filter."
         value={text}
         onChange={(event) => setText(event.target.value)}
         onKeyDown={(event) => event.key === "Escape" && event.currentTarget.blur()}

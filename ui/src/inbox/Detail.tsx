@@ -115,7 +115,7 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
           )}
           <div className="detail-title">
             <h1 ref={heading} tabIndex={-1} className="wrap">
-              {request.kind === "question" ? "Question" : request.shown.title}
+              {request.shown.title}
               {request.kind !== "question" && request.tool && <code className="detail-tool">{toolName(request)}</code>}
             </h1>
             {showsRisk(request) && <RiskBadge level={request.risk.level} long />}
@@ -233,6 +233,16 @@ function Identifiers({ request }: { request: RequestDetail }): ReactElement {
             <CopyButton text={request.id} label="Copy request ID" />
           </dd>
         </div>
+        {request.policy?.digest && (
+          <div>
+            <dt>Policy</dt>
+            <dd>
+              <span className="mono" title={request.policy.digest}>
+                {request.policy.digest.slice(0, 12)}
+              </span>
+            </dd>
+          </div>
+        )}
         {request.digest && (
           <div>
             <dt>Digest</dt>

@@ -14,6 +14,7 @@ import { RequestList, useFolding, type FocusTarget } from "./RequestList";
 import { FilteredEmpty, NoPending, Overview } from "./Overview";
 import { entriesOf, groupKey, nextAfter, nextEntry, serverSort, SOON, type Sort } from "./order";
 import { useInbox } from "./useInbox";
+import { Views } from "./Views";
 import { useMediaQuery } from "./useMediaQuery";
 
 function sortOf(query: URLSearchParams): Sort {
@@ -151,6 +152,7 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
             onKeyDown={arrows}
           />
         )}
+        <Views query={query} />
         <Filters query={query} sort={sort} values={inbox.values} />
       </ListTag>
       {id ? (

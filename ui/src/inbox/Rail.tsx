@@ -23,6 +23,16 @@ export function Rail({ request, loading }: { request: RequestDetail; loading: bo
   return (
     <div className="rail">
       <Section title="Why it was asked">
+        <p className="wrap">{reasonOf(request)}</p>
+        {like?.facts && like.facts.length > 0 && (
+          <ul className="facts" aria-label="Compared with the last approved calls">
+            {like.facts.map((fact) => (
+              <li key={fact} className="wrap">
+                {fact}
+              </li>
+            ))}
+          </ul>
+        )}
         <PolicyInfo request={request} />
       </Section>
       {request.quorum > 1 && (
@@ -50,20 +60,26 @@ export function Rail({ request, loading }: { request: RequestDetail; loading: bo
   );
 }
 
+/** Why a person is asked, in a sentence: the rule's own description if it has one. */
+function reasonOf({ policy, rule, shown, kind, reviewers }: RequestDetail): string {
+  const people = reviewers.map((name) => visible(name.replace(/^group:/, ""))).join(" or ");
+  const who = people ? `It needs ${people}.` : "";
+  if (kind === "question") return `The agent asks you something. ${who}`;
+  if (policy?.description && policy.description !== shown.description) return policy.description;
+  if (!rule || rule === "needs_approval") return `The tool asks for approval of this call. ${who}`;
+  return `The rule “${visible(rule)}” asks for approval of this call. ${who}`;
+}
+
 function PolicyInfo({ request }: { request: RequestDetail }): ReactElement {
-  const { risk, policy, reviewers } = request;
+  const { risk, reviewers } = request;
   return (
     <dl className="policy-info">
-      <div>
-        <dt>Rule</dt>
-        <dd>
-          {request.rule ? <code className="wrap">{visible(request.rule)}</code> : "The tool requires approval"}
-        </dd>
-      </div>
-      {policy?.description && policy.description !== request.shown.description && (
+      {request.rule && request.kind !== "question" && (
         <div>
-          <dt>About</dt>
-          <dd className="wrap">{policy.description}</dd>
+          <dt>Rule</dt>
+          <dd>
+            <code className="wrap">{visible(request.rule)}</code>
+          </dd>
         </div>
       )}
       {risk.reasons.length > 0 && (
@@ -76,14 +92,6 @@ function PolicyInfo({ request }: { request: RequestDetail }): ReactElement {
         <div>
           <dt>Reviewers</dt>
           <dd>{reviewers.map((name) => visible(name.replace(/^group:/, "group "))).join(", ")}</dd>
-        </div>
-      )}
-      {policy?.digest && (
-        <div>
-          <dt>Policy</dt>
-          <dd className="mono" title={policy.digest}>
-            {policy.digest.slice(0, 12)}
-          </dd>
         </div>
       )}
     </dl>

@@ -56,6 +56,8 @@ function listen(event: KeyboardEvent): void {
   const always = event.key === "Escape";
   if (!always && (!enabled || event.repeat || isTyping(event.target))) return;
   if (document.querySelector("dialog[open]")) return;
+  // Space presses the button that has the focus.
+  if (event.key === " " && (event.target as HTMLElement).closest?.("button, summary, [role=tab]")) return;
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   const found = matchShortcut(
     stack.map((each) => each.current),

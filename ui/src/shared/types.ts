@@ -88,6 +88,8 @@ export interface SimilarCalls {
   rejected: number;
   responded: number;
   expired?: number;
+  /** How the arguments differ from the last approved calls. */
+  facts?: string[];
   recent: SimilarCall[];
 }
 

@@ -93,7 +93,7 @@ export function ActionBar(props: ActionBarProps): ReactElement {
   const labels = LABELS[request.kind];
   const warming = useWarming(`${request.id} ${request.revision}`);
   // An edit can be started before everything was read. Sending it needs the same conditions as an approval.
-  const why = (type: DecisionType) => blockedReason(request, type, type === "edit" ? { ...now, unseen: [] } : now);
+  const why = (type: DecisionType) => blockedReason(request, type, type === "edit" ? { ...now, unseen: [], left: 0 } : now);
   const allowed = (type: DecisionType) => request.allowed.includes(type);
   const set = (mode: Draft["mode"]) => {
     deciding.clear();
@@ -115,6 +115,17 @@ export function ActionBar(props: ActionBarProps): ReactElement {
     lastMode.current = "none";
   }, [idle]);
   const question = request.kind === "question";
+  // Ctrl+Enter sends an answer from anywhere, also from its text.
+  useEffect(() => {
+    if (!question || !shortcuts || !idle) return;
+    const send = (event: KeyboardEvent) => {
+      if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || document.querySelector("dialog[open]")) return;
+      event.preventDefault();
+      bar.current?.querySelector<HTMLButtonElement>("[data-send]")?.click();
+    };
+    document.addEventListener("keydown", send);
+    return () => document.removeEventListener("keydown", send);
+  }, [question, shortcuts, idle]);
   useShortcuts(
     {
       r: () => open("reject"),
@@ -212,6 +223,8 @@ export function ActionBar(props: ActionBarProps): ReactElement {
                 <Button
                   tone="primary"
                   icon="reply"
+                  data-send
+                  shortcut={key("Ctrl Enter")}
                   disabled={busy || warming || why("respond") !== "" || props.answer?.value === undefined}
                   data-warming={warming ? "" : undefined}
                   onClick={() => void deciding.send({ type: "respond", value: props.answer!.value })}

@@ -34,7 +34,7 @@ interface Props {
 export function LongValue({ name, lines, onSeen, children }: Props): ReactElement {
   const [open, setOpen] = useState(false);
   return (
-    <div className={open ? "long long-open" : "long"}>
+    <div className={`long${open ? " long-open" : ""}${onSeen ? " long-due" : ""}`}>
       <div className="long-body" inert={!open}>
         {children}
         {open && onSeen && <EndMark name={name} onSeen={onSeen} />}

@@ -1,7 +1,7 @@
 /** The form for a question: one option, several options, free text, or fields from a schema. */
 
 import { lazy, Suspense, useId, type ReactElement } from "react";
-import type { Question } from "../types";
+import type { Json, JsonObject, Question } from "../types";
 import { pick, pickOther, takesAnything, type Answer } from "./answer";
 import { emptyValue, problemsOf, type Problem } from "./schema";
 
@@ -14,7 +14,16 @@ interface Props {
   answer: Answer;
   problems?: Problem[];
   disabled?: boolean;
+  /** Whether number keys pick the options. */
+  numbered?: boolean;
   onChange: (answer: Answer) => void;
+}
+
+/** The names of the fields that differ. */
+function changed(before: Json | undefined, after: Json): string[] {
+  const fields = (value: Json | undefined): JsonObject => (value !== null && typeof value === "object" && !Array.isArray(value) ? value : {});
+  const [old, now] = [fields(before), fields(after)];
+  return Object.keys({ ...old, ...now }).filter((name) => JSON.stringify(old[name]) !== JSON.stringify(now[name]));
 }
 
 export function QuestionForm(props: Props): ReactElement {
@@ -22,7 +31,8 @@ export function QuestionForm(props: Props): ReactElement {
   const id = useId();
   if (question.schema && !takesAnything(question)) {
     const value = answer.form ?? emptyValue(question.schema);
-    const own = problemsOf(question.schema, value);
+    const touched = (field: string) => answer.touched?.includes(field.split(/[.[]/)[0]!);
+    const own = problemsOf(question.schema, value).filter(({ field, message }) => message !== "Required." || touched(field));
     return (
       <fieldset className="question" disabled={disabled}>
         <legend className="sr-only">{shown.text}</legend>
@@ -32,7 +42,7 @@ export function QuestionForm(props: Props): ReactElement {
             value={value}
             disabled={disabled}
             problems={own.length ? own : (props.problems ?? [])}
-            onChange={(form) => onChange({ ...answer, form })}
+            onChange={(form) => onChange({ ...answer, form, touched: [...(answer.touched ?? []), ...changed(value, form)] })}
           />
         </Suspense>
       </fieldset>
@@ -79,7 +89,9 @@ export function QuestionForm(props: Props): ReactElement {
             onChange={(event) => onChange(pick(question, answer, index, event.target.checked))}
           />
           <span>
-            <span className="option-label">{option.label}</span>
+            <span className="option-label">
+              {option.label} {props.numbered && index < 9 && <kbd aria-hidden="true">{index + 1}</kbd>}
+            </span>
             {option.description && (
               <span className="option-text" id={`${id}-${index}`} aria-hidden="true">
                 {option.description}

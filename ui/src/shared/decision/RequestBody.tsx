@@ -1,6 +1,7 @@
 /** The content of a request with its action bar. Used by the inbox and the chat. */
 
 import { useEffect, useRef, useState, type ReactElement, type ReactNode } from "react";
+import { useShortcuts } from "../shortcuts";
 import { ApiError, api } from "../api";
 import { Notice } from "../components/States";
 import { useOffline } from "../live";
@@ -8,7 +9,7 @@ import { useMe } from "../session";
 import type { Evidence, Request, RequestDetail } from "../types";
 import { visible } from "../visible";
 import { ActionBar } from "./ActionBar";
-import { answerOf, NO_ANSWER, type Answer } from "./answer";
+import { answerOf, pick, type Answer } from "./answer";
 import { ArgsView } from "./ArgsView";
 import { AgentNote, EarlierRejections, Preview, Warnings } from "./RequestNotices";
 import { setDraft, useDraft } from "./draft";
@@ -19,6 +20,7 @@ import { DecisionLine, Outcome } from "./Outcome";
 import { QuestionForm } from "./QuestionForm";
 import { fieldPath } from "./schema";
 import { useDecide } from "./useDecide";
+import { useReading } from "./useReading";
 import { useSeen } from "./useSeen";
 import { SHORT_DESCRIPTION, lineCount } from "./values";
 
@@ -42,18 +44,36 @@ export function RequestBody(props: Props): ReactElement {
   const draft = useDraft(request.id);
   const seen = useSeen(request);
   const deciding = useDecide(request, props.onDecided, props.onStale, props.decide);
-  const [answer, setAnswer] = useState<Answer>(NO_ANSWER);
+  const answer = draft.reply;
+  const setAnswer = (reply: Answer) => setDraft(request.id, { reply });
   const [invalid, setInvalid] = useState(false);
   const editing = draft.mode === "edit" && request.status === "pending";
   const { check, error } = useCheck(request, editing ? draft.args : undefined);
   const pending = request.status === "pending";
+  const reading = useReading(`${request.id} ${request.revision} ${request.masked}`, pending);
+  const question = pending && request.can.includes("respond") ? request.question : null;
+  const shortcuts = props.shortcuts !== false;
+  useShortcuts(
+    {
+      " ": (event) => reading.turn(event.shiftKey ? -1 : 1),
+      PageDown: () => reading.turn(1),
+      PageUp: () => reading.turn(-1),
+      ...Object.fromEntries(
+        (question?.options ?? []).slice(0, 9).map((_, index) => [
+          String(index + 1),
+          () => setAnswer(pick(question!, answer, index, !answer.picked.includes(index))),
+        ]),
+      ),
+    },
+    shortcuts,
+  );
   const reply = request.question ? answerOf(request.question, answer) : undefined;
   const field = deciding.error?.field
     ? [{ field: fieldPath(deciding.error.field), message: deciding.error.message }]
     : [];
   return (
     <div className="request-body">
-      <div className="request-scroll">
+      <div className="request-scroll" ref={reading.body}>
         <Outcome request={request} me={me.name} />
         <EarlierRejections rejections={request.refusals} />
         <UnsentDraft request={request} />
@@ -61,7 +81,10 @@ export function RequestBody(props: Props): ReactElement {
         {request.kind === "in_doubt" && pending && <InDoubtNotice request={request} />}
         {request.shown.question ? (
           <section className="section" aria-label="Question">
-            <p className="question-text wrap">{request.shown.question.text}</p>
+            {/* The page of a request has the question as its heading, unless it was too long for one. */}
+            {(!shortcuts || request.shown.question.text !== request.shown.title) && (
+              <p className="question-text wrap">{request.shown.question.text}</p>
+            )}
             {pending && (
               <QuestionForm
                 question={request.question!}
@@ -69,6 +92,7 @@ export function RequestBody(props: Props): ReactElement {
                 answer={answer}
                 problems={field}
                 disabled={offline !== "" || !request.can.includes("respond")}
+                numbered={shortcuts}
                 onChange={setAnswer}
               />
             )}
@@ -86,6 +110,7 @@ export function RequestBody(props: Props): ReactElement {
         )}
         <Preview request={request} />
         <AgentNote request={request} />
+        <div className="request-end" ref={reading.end} />
         {props.children}
       </div>
       {pending && (
@@ -95,7 +120,7 @@ export function RequestBody(props: Props): ReactElement {
             request={request}
             draft={draft}
             deciding={deciding}
-            now={{ offline, busy: deciding.busy, unseen: seen.unseen }}
+            now={{ offline, busy: deciding.busy, unseen: seen.unseen, left: reading.left }}
             answer={reply}
             check={check}
             editInvalid={invalid}

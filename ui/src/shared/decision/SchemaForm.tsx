@@ -13,6 +13,7 @@ import type {
   ArrayFieldTemplateProps,
   BaseInputTemplateProps,
   ErrorSchema,
+  FieldProps,
   FieldTemplateProps,
   ObjectFieldTemplateProps,
   RJSFSchema,
@@ -21,11 +22,11 @@ import type {
   WidgetProps,
 } from "@rjsf/utils";
 import { Validator } from "@cfworker/json-schema";
-import { useMemo, type ReactElement } from "react";
+import { useMemo, useState, type ReactElement } from "react";
 import { Button, IconButton } from "../components/Button";
-import type { Json, Schema } from "../types";
+import type { Json, JsonObject, Schema } from "../types";
 import { findHiddenCharacters, visible } from "../visible";
-import { simplifySchema, isMultiline, isUnnamed, type Problem } from "./schema";
+import { columnsOf, isFormless, isMultiline, isUnnamed, readJson, simplifySchema, type Problem } from "./schema";
 import { HiddenCharacters } from "./HiddenCharacters";
 
 interface Props {
@@ -57,25 +58,152 @@ function errorTree(problems: Problem[]): ErrorSchema {
   return tree as ErrorSchema;
 }
 
-/** Order the fields as in the arguments. Fields without a value come last. */
-function inOrder(schema: Schema, value: Json | undefined): UiSchema {
-  const ui: Record<string, unknown> = { "ui:submitButtonOptions": { norender: true } };
-  if (schema.properties && value !== null && typeof value === "object" && !Array.isArray(value)) {
-    const known = Object.keys(value).filter((name) => name in schema.properties!);
-    ui["ui:order"] = [...known, "*"];
+/** Longer lists are edited in a table. */
+const LONG_LIST = 12;
+/** Rows of a table that are shown before a search. */
+const ROWS = 50;
+
+/** What the library cannot render by itself: parts without a form are JSON, and long lists are tables. */
+function fieldsOf(schema: Schema, value: Json | undefined): UiSchema {
+  if (isFormless(schema)) return { "ui:field": JsonField };
+  const ui: Record<string, unknown> = {};
+  if (Array.isArray(value)) {
+    if (value.length > LONG_LIST && columnsOf(schema)) return { "ui:field": ListTable };
+    ui.items = fieldsOf(schema.items ?? {}, value[0]);
   }
+  const object = value !== null && typeof value === "object" && !Array.isArray(value) ? value : {};
+  for (const [name, part] of Object.entries(schema.properties ?? {})) ui[name] = fieldsOf(part, object[name]);
+  // Fields are in the order of the arguments; those without a value come last.
+  if (schema.properties) ui["ui:order"] = [...Object.keys(object).filter((name) => name in schema.properties!), "*"];
   return ui as UiSchema;
+}
+
+/** A part of the value as JSON, such as a list of different things. */
+function JsonField({ formData, onChange, schema, name, title, fieldPathId, disabled }: FieldProps): ReactElement {
+  const [text, setText] = useState(() => (formData === undefined ? "" : JSON.stringify(formData, null, 2)));
+  const { error } = text.trim() ? readJson(text) : {};
+  const id = fieldPathId.$id;
+  return (
+    <div className="field">
+      <label className="field-label" htmlFor={id}>
+        {visible(title || schema.title || name)} <span className="muted">JSON</span>
+      </label>
+      <textarea
+        id={id}
+        className="mono"
+        spellCheck={false}
+        rows={Math.min(14, text.split("\n").length + 1)}
+        aria-invalid={error ? true : undefined}
+        disabled={disabled}
+        value={text}
+        onChange={(event) => {
+          setText(event.target.value);
+          const read = readJson(event.target.value);
+          if (!read.error) onChange(read.value, fieldPathId.path);
+        }}
+      />
+      {error && <span className="field-error">{error} The last valid value is kept.</span>}
+      <HiddenCharacters id={`${id}-unseen`} text={text} />
+    </div>
+  );
+}
+
+/** A long list as a table: searched, pasted into, and complete whatever is shown. */
+function ListTable({ formData, onChange, schema, name, title, fieldPathId, disabled }: FieldProps): ReactElement {
+  const [search, setSearch] = useState("");
+  const [all, setAll] = useState(false);
+  const list = (formData ?? []) as Json[];
+  const columns = columnsOf(schema as Schema)!;
+  const label = visible(title || schema.title || name);
+  const cell = (row: Json, column: string) => (column ? (row as JsonObject | null)?.[column] : row);
+  const wanted = search.trim().toLowerCase();
+  const found = list.map((row, index) => ({ row, index })).filter(({ row }) => !wanted || JSON.stringify(row).toLowerCase().includes(wanted));
+  const shown = all ? found : found.slice(0, ROWS);
+  const change = (next: Json[]) => onChange(next, fieldPathId.path);
+  const typed = (text: string, type: string): Json => (type !== "string" && text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text);
+  const set = (index: number, column: string, value: Json) =>
+    change(list.map((row, at) => (at !== index ? row : column ? { ...(row as JsonObject), [column]: value } : value)));
+  const paste = (text: string) => {
+    const rows = text.split(/\r?\n/).filter((line) => line.trim() !== "");
+    const read = (line: string): Json => {
+      if (!columns[0]!.name) return typed(line.trim(), columns[0]!.type);
+      const parts = line.split(/\t|;|,/);
+      return Object.fromEntries(columns.map((column, at) => [column.name, typed((parts[at] ?? "").trim(), column.type)]));
+    };
+    change([...list, ...rows.map(read)]);
+  };
+  return (
+    <fieldset className="form-box">
+      <legend>{`${label} (${list.length})`}</legend>
+      <input type="search" aria-label={`Search ${label}`} placeholder={`Search ${list.length} entries`} value={search} onChange={(event) => setSearch(event.target.value)} />
+      <table className="list-table">
+        {columns[0]!.name && (
+          <thead>
+            <tr>
+              <th scope="col">#</th>
+              {columns.map((column) => (
+                <th scope="col" key={column.name}>
+                  {visible(column.name)}
+                </th>
+              ))}
+              <th />
+            </tr>
+          </thead>
+        )}
+        <tbody>
+          {shown.map(({ row, index }) => (
+            <tr key={index}>
+              <td className="muted">{index + 1}</td>
+              {columns.map((column) => (
+                <td key={column.name}>
+                  <input
+                    type="text"
+                    aria-label={`${label} ${index + 1}${column.name && `, ${visible(column.name)}`}`}
+                    disabled={disabled}
+                    value={String(cell(row, column.name) ?? "")}
+                    onChange={(event) => set(index, column.name, typed(event.target.value, column.type))}
+                  />
+                  <HiddenCharacters text={String(cell(row, column.name) ?? "")} />
+                </td>
+              ))}
+              <td>
+                <IconButton icon="cross" label={`Remove ${label} ${index + 1}`} disabled={disabled} onClick={() => change(list.filter((_, at) => at !== index))} />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {found.length > shown.length && (
+        <Button small onClick={() => setAll(true)}>
+          {`Show all ${found.length}`}
+        </Button>
+      )}
+      <textarea
+        rows={2}
+        aria-label={`Paste into ${label}`}
+        placeholder={columns[0]!.name ? `Paste rows: ${columns.map((column) => column.name).join(", ")}` : "Paste values, one per line"}
+        disabled={disabled}
+        value=""
+        onPaste={(event) => {
+          event.preventDefault();
+          paste(event.clipboardData.getData("text"));
+        }}
+        onChange={(event) => paste(event.target.value)}
+      />
+    </fieldset>
+  );
 }
 
 export default function SchemaForm({ schema, value, problems, disabled, onChange, onRemove }: Props): ReactElement {
   const simplified = useMemo(() => simplifySchema(schema), [schema]);
-  const order = useMemo(() => inOrder(simplified, value), [simplified]);
+  // Fields keep their kind while they are edited.
+  const fields = useMemo(() => fieldsOf(simplified, value), [simplified]);
   return (
     <Form
       tagName="div"
       className="schema-form"
       schema={simplified as RJSFSchema}
-      uiSchema={order}
+      uiSchema={{ ...fields, "ui:submitButtonOptions": { norender: true } }}
       formData={value}
       validator={validator}
       noValidate
@@ -134,7 +262,7 @@ function FieldTemplate(props: FieldTemplateProps): ReactElement {
       {displayLabel && !boxed && (
         <label className={entry ? "sr-only" : "field-label"} htmlFor={id}>
           {entry && isUnnamed(label) ? "Value of the new entry" : visible(label)}
-          {!required && !entry && <span className="muted"> optional</span>}
+          {!required && !entry && !schema.inferred && <span className="muted"> optional</span>}
         </label>
       )}
       {removable ? (
@@ -175,7 +303,14 @@ function about(props: WidgetProps | BaseInputTemplateProps) {
   };
 }
 
-const INPUTS: Record<string, string> = { date: "date", email: "email", password: "password" };
+const INPUTS: Record<string, string> = { date: "date", time: "time", email: "email", password: "password" };
+
+/** A time as the picker takes it, on the reader's clock. */
+function localTime(text: string): string {
+  const at = new Date(text);
+  if (Number.isNaN(at.getTime())) return "";
+  return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+}
 
 function TextInput(props: BaseInputTemplateProps): ReactElement {
   const { value, schema, onChange } = props;
@@ -189,6 +324,18 @@ function TextInput(props: BaseInputTemplateProps): ReactElement {
         rows={Math.min(14, text.split("\n").length + 1)}
         value={text}
         onChange={(event) => change(event.target.value)}
+      />
+    );
+  }
+  if (schema.format === "date-time" && (text === "" || localTime(text))) {
+    return (
+      <input
+        {...about(props)}
+        type="datetime-local"
+        step={1}
+        title={text}
+        value={text && localTime(text)}
+        onChange={({ target }) => change(target.value && new Date(target.value).toISOString())}
       />
     );
   }

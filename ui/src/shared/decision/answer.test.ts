@@ -56,7 +56,7 @@ describe("answerOf", () => {
   it("takes plain text, and the value of a form", () => {
     expect(answerOf(ask({ options: [] }), { ...NO_ANSWER, text: "hello" })).toEqual({ value: "hello" });
     const schema = { type: "object", properties: { a: { type: "integer" } }, required: ["a"] };
-    expect(answerOf(ask({ options: [], schema }), NO_ANSWER)).toEqual({ missing: "Fix the marked fields." });
+    expect(answerOf(ask({ options: [], schema }), NO_ANSWER)).toEqual({ missing: "Fill in the required fields." });
     expect(answerOf(ask({ options: [], schema }), { ...NO_ANSWER, form: { a: 3 } })).toEqual({ value: { a: 3 } });
   });
 });

@@ -11,6 +11,8 @@ export interface Answer {
   other: boolean;
   /** The value of a question with a schema; undefined until it is changed. */
   form: Json | undefined;
+  /** The fields that were changed; others are not marked as missing yet. */
+  touched?: string[];
   /** Parse the text as JSON. Only if the question takes any JSON. */
   asJson: boolean;
 }
@@ -30,8 +32,9 @@ export function answerOf(question: Question, answer: Answer): { value?: Json; mi
   }
   if (question.schema && !takesAnything(question)) {
     const value = answer.form ?? emptyValue(question.schema);
-    const wrong = problemsOf(question.schema, value).length;
-    if (wrong || value === undefined) return { missing: "Fix the marked fields." };
+    const wrong = problemsOf(question.schema, value);
+    if (wrong.length && wrong.every(({ message }) => message === "Required.")) return { missing: "Fill in the required fields." };
+    if (wrong.length || value === undefined) return { missing: "Fix the marked fields." };
     return { value };
   }
   const own = answer.text.trim() !== "" && (answer.other || question.options.length === 0) ? answer.text : undefined;

@@ -4,7 +4,7 @@ import type { RiskLevel } from "../types";
 import { confirmationFor, blockedReason } from "./approvalGuard";
 import { ALL_ARGS, hasFingerprint, lineCount, longParts } from "./values";
 
-const now = { offline: "", busy: false, unseen: [] as string[] };
+const now = { offline: "", busy: false, unseen: [] as string[], left: 0 };
 const risky = (level: RiskLevel) => makeRequest({ risk: { level, reasons: [] } });
 
 describe("confirmationFor", () => {
@@ -34,6 +34,11 @@ describe("blockedReason", () => {
 
   it("gives the reason why the server cannot be reached", () => {
     expect(blockedReason(makeRequest(), "reject", { ...now, offline: "You are signed out." })).toBe("You are signed out.");
+  });
+
+  it("says how much is left to read, and does not keep anyone from rejecting", () => {
+    expect(blockedReason(makeRequest(), "approve", { ...now, left: 2 })).toMatch(/2 more screens/);
+    expect(blockedReason(makeRequest(), "reject", { ...now, left: 2 })).toBe("");
   });
 
   it("requires revealing masked values to approve, not to reject", () => {

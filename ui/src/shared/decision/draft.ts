@@ -2,6 +2,7 @@
 
 import { useSyncExternalStore } from "react";
 import type { JsonObject } from "../types";
+import { NO_ANSWER, type Answer } from "./answer";
 
 export interface Draft {
   mode: "none" | "edit" | "reject" | "respond";
@@ -9,9 +10,11 @@ export interface Draft {
   reason: string;
   answer: string;
   asJson: boolean;
+  /** The answer to a question. */
+  reply: Answer;
 }
 
-const EMPTY: Draft = { mode: "none", reason: "", answer: "", asJson: false };
+const EMPTY: Draft = { mode: "none", reason: "", answer: "", asJson: false, reply: NO_ANSWER };
 const drafts = new Map<string, Draft>();
 const watchers = new Set<() => void>();
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import type { Schema } from "../types";
-import { emptyValue, simplifySchema, fieldPath, formSchema, inferSchema, isMultiline, problemsOf, readJson } from "./schema";
+import type { Json, Schema } from "../types";
+import { columnsOf, emptyValue, simplifySchema, fieldPath, formSchema, inferSchema, isFormless, isMultiline, problemsOf, readJson } from "./schema";
 
 describe("simplifySchema", () => {
   it("makes one field of a nullable value", () => {
@@ -55,6 +55,10 @@ describe("problemsOf", () => {
     expect(at({ name: "xy", seats: 1, to: [{ mail: "no" }] })).toEqual({ "to[0].mail": "Enter an email address." });
   });
 
+  it("requires a field that was emptied", () => {
+    expect(at({ name: "xy", seats: undefined } as unknown as Json)).toEqual({ seats: "Required." });
+  });
+
   it("returns nothing for a valid value", () => {
     expect(at({ name: "xy", seats: 9, note: null, to: [{ mail: "a@b.example" }] })).toEqual({});
   });
@@ -77,16 +81,25 @@ describe("problemsOf", () => {
 
 describe("forms without a schema", () => {
   it("infers fields from the arguments", () => {
-    expect(inferSchema({ to: ["a"], n: 1, deep: { ok: true } })).toEqual({
+    expect(inferSchema({ to: ["a"], n: 1, deep: { ok: true } })).toMatchObject({
       type: "object",
       properties: {
         to: { type: "array", items: { type: "string" } },
         n: { type: "number" },
-        deep: { type: "object", properties: { ok: { type: "boolean" } }, required: ["ok"] },
+        deep: { properties: { ok: { type: "boolean" } }, additionalProperties: true },
       },
-      required: ["to", "n", "deep"],
+      additionalProperties: true,
     });
-    expect(formSchema(null, { a: 1 }).properties).toEqual({ a: { type: "number" } });
+    expect(formSchema(null, { a: 1 })).toMatchObject({ properties: { a: { type: "number" } }, required: ["a"] });
+  });
+
+  it("completes untyped parts from the value, and leaves mixed ones to JSON", () => {
+    const schema: Schema = { type: "object", properties: { details: { type: "object" }, rows: { type: "array" }, mixed: { type: "array" } } };
+    const rows = [{ sku: "A", qty: 1 }, { sku: "B", qty: 2 }];
+    const { details, rows: list, mixed } = formSchema(schema, { details: { city: "Bern" }, rows, mixed: [1, "a"] }).properties!;
+    expect(details!.properties).toEqual({ city: { type: "string", inferred: true } });
+    expect(columnsOf(list!)).toEqual([{ name: "sku", type: "string" }, { name: "qty", type: "number" }]);
+    expect([details!, list!, mixed!].map(isFormless)).toEqual([false, false, true]);
   });
 
   it("starts without default values", () => {

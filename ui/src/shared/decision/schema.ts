@@ -7,17 +7,55 @@ export type Problem = { field: string; message: string };
 
 const MAX_DEPTH = 12;
 
-/** A schema derived from a value, for arguments without one. The server still validates them. */
-export function inferSchema(value: Json, depth = 0): Schema {
-  if (depth > MAX_DEPTH || value === null) return {};
-  if (Array.isArray(value))
-    return value.length ? { type: "array", items: inferSchema(value[0]!, depth + 1) } : { type: "array" };
-  if (typeof value === "object") {
-    const entries = Object.entries(value);
-    const properties = Object.fromEntries(entries.map(([name, item]) => [name, inferSchema(item, depth + 1)]));
-    return { type: "object", properties, required: Object.keys(value) };
+/** Complete a schema from the values it describes. `{}` is left where they differ: only JSON can express that. */
+export function completed(schema: Schema, values: Json[], depth = 0): Schema {
+  if (depth > MAX_DEPTH || schema.enum || schema.const !== undefined || schema.anyOf || schema.oneOf || schema.allOf) return schema;
+  const known = values.filter((value) => value !== null && value !== undefined);
+  const kinds = new Set(known.map((value) => (Array.isArray(value) ? "array" : typeof value)));
+  const type = schema.type ?? (kinds.size === 1 && known.length === values.length ? [...kinds][0] : undefined);
+  const types = [type].flat();
+  if (schema.properties || types.includes("object")) {
+    const objects = known.filter((value): value is JsonObject => typeof value === "object" && !Array.isArray(value));
+    const of = (name: string) => objects.flatMap((each) => (name in each ? [each[name]!] : []));
+    const free = !schema.properties && (schema.additionalProperties ?? true) === true;
+    const names = free ? [...new Set(objects.flatMap(Object.keys))] : [];
+    const added = Object.fromEntries(names.map((name): [string, Schema] => [name, { inferred: true }]));
+    const properties = Object.entries({ ...added, ...schema.properties }).map(([name, part]): [string, Schema] => [name, completed(part, of(name), depth + 1)]);
+    const made: Schema = { ...schema, type, ...(properties.length ? { properties: Object.fromEntries(properties) } : {}) };
+    return free ? { ...made, additionalProperties: true } : made;
   }
-  return { type: typeof value };
+  if (types.includes("array")) {
+    const items = known.flatMap((value) => (Array.isArray(value) ? value : []));
+    return { ...schema, type, items: completed(schema.items ?? {}, items, depth + 1) };
+  }
+  return type === undefined ? schema : { ...schema, type };
+}
+
+/** A schema derived from a value, for arguments without one. The server still validates them. */
+export function inferSchema(value: Json): Schema {
+  return completed({}, [value]);
+}
+
+/** Whether a part has no form, so that it is edited as JSON. */
+export function isFormless(schema: Schema): boolean {
+  if (schema.enum || schema.const !== undefined || schema.anyOf || schema.oneOf || schema.allOf || schema.properties) return false;
+  const types = [schema.type].flat();
+  if (types.includes("array")) return !schema.items || isFormless(schema.items);
+  return schema.type === undefined || (types.filter((type) => type !== "null").length > 1);
+}
+
+/** The columns of a list that a table can edit: one without a name for plain values, else a column per field. */
+export function columnsOf(schema: Schema): { name: string; type: string }[] | null {
+  const plain = (part: Schema) => {
+    const types = [part.type].flat().filter((type) => type !== "null");
+    return part.enum || types.length !== 1 || !["string", "number", "integer"].includes(types[0]!) ? null : types[0]!;
+  };
+  const items = schema.items;
+  if (!items) return null;
+  const own = plain(items);
+  if (own) return [{ name: "", type: own }];
+  const fields = Object.entries(items.properties ?? {}).map(([name, part]) => ({ name, type: plain(part) }));
+  return fields.length > 0 && fields.every(({ type }) => type !== null) ? (fields as { name: string; type: string }[]) : null;
 }
 
 /**
@@ -26,11 +64,12 @@ export function inferSchema(value: Json, depth = 0): Schema {
  */
 export function formSchema(schema: Schema | null, args: JsonObject, converted: string[] = []): Schema {
   const inferred = inferSchema(args);
-  if (!schema?.properties) return inferred;
-  if (converted.length === 0) return schema;
+  if (!schema?.properties) return { ...inferred, required: Object.keys(args) };
+  const own = completed(simplifySchema(schema), [args]);
+  if (converted.length === 0) return own;
   const written = converted.map((name) => [name, inferred.properties?.[name] ?? {}]);
   const required = (schema.required ?? []).filter((name) => name in args);
-  return { ...schema, properties: { ...schema.properties, ...Object.fromEntries(written) }, required };
+  return { ...own, properties: { ...own.properties, ...Object.fromEntries(written) }, required };
 }
 
 /**
@@ -128,7 +167,9 @@ function limitAt(schema: Schema, location: string): unknown {
 export function problemsOf(schema: Schema, value: Json | undefined): Problem[] {
   const simplified = simplifySchema(schema);
   if (value === undefined) return [{ field: "", message: "Required." }];
-  const found = new Validator(simplified as object, "2020-12", false).validate(value).errors;
+  // The form library sets a field that was emptied to undefined, which is no JSON.
+  const given = JSON.parse(JSON.stringify(value)) as Json;
+  const found = new Validator(simplified as object, "2020-12", false).validate(given).errors;
   const inside = found.filter(({ keyword }) => keyword === "anyOf" || keyword === "oneOf");
   const isInside = (error: OutputUnit) =>
     inside.some((outer) => error !== outer && error.keywordLocation.startsWith(`${outer.keywordLocation}/`));
