@@ -398,3 +398,20 @@ def test_settlement_evidence_is_shown_masked(open_server: Served) -> None:
     assert whole["masked"]
     assert secret not in client.get(f"/api/requests/{listed['id']}").text
     assert [event["type"] for event in whole["events"]][-2:] == ["in_doubt", "settled"]
+
+
+def test_request_says_how_it_differs(open_server: Served) -> None:
+    client = open_server.client()
+    usual = {"to": "Hooli", "euros": 300, "note": ""}
+    for n in range(4):
+        made = opened(client, key=f"k{n}", args={**usual, "note": f"invoice {n}"})
+        yes = {"type": "approve", "seen_digest": made["digest"]}
+        answer = client.post(f"/api/requests/{made['id']}/decision", json=yes)
+        assert answer.status_code == 200
+    other = {**usual, "to": "Initech", "euros": 1200, "note": "new"}
+    asked = opened(client, key="k9", args=other)
+    like = client.get(f"/api/requests/{asked['id']}").json()["like"]
+    assert like["approved"] == 4
+    assert like["facts"] == ["euros is 4 times the usual 300", "First time with to Initech"]
+    same = opened(client, key="k10", args=usual)
+    assert client.get(f"/api/requests/{same['id']}").json()["like"]["facts"] == []

@@ -7,14 +7,22 @@ everyone, and what belongs to calls that the reader may not see is withheld (``M
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from statistics import median
 from typing import Any, NamedTuple
 
 from sayso import codec
 from sayso.errors import InvalidCall
 from sayso.inbox.people import HIDDEN_TEXT, has_visible_request, hidden_turns, may_see, requests_in
-from sayso.redaction import Secrets, redact, secrets_in, secrets_of
+from sayso.redaction import (
+    PLACEHOLDER,
+    Secrets,
+    mask_request,
+    redact,
+    secrets_in,
+    secrets_of,
+)
 from sayso.rows import Call, Event, Run
 from sayso.server.request_views import inert, summarize
 from sayso.server.service import Service
@@ -30,6 +38,10 @@ HIDDEN_CALL = "(not shown: this call is for other reviewers)"
 _LAST_MESSAGES = 30
 _MAX_SIMILAR = 100
 _MAX_RECENT = 5
+#: How many approved calls a call is compared with, and how few are not enough.
+_MAX_COMPARED, _LEAST_COMPARED = 20, 3
+#: Characters of a longer text, which is not compared.
+_LONGEST_COMPARED = 80
 #: Fields of an event that derive from the arguments: a guess could be checked against them.
 _DERIVED_FIELDS = ("digest", "args", "salt")
 #: Fields of an event that name something; ``token`` is the id that `sayso token list` shows.
@@ -55,7 +67,7 @@ def request_details(
             event_view(event, masked=masked, secrets=secrets)
             for event in store.call_events(call.id)
         ],
-        "like": _similar_calls(store, call, by),
+        "like": _similar_calls(store, request, call, by),
         "policy": {
             "rule": inline(call.terms.rule),
             "description": inert(redact(call.terms.description, None, secrets).value),
@@ -84,7 +96,7 @@ def _stand_ins(store: Store, call: Call) -> list[Json]:
     ]
 
 
-def _similar_calls(store: Store, call: Call, by: Reviewer) -> dict[str, Json]:
+def _similar_calls(store: Store, request: Request, call: Call, by: Reviewer) -> dict[str, Json]:
     """Return the outcomes of the last calls of the same tool by the same agent."""
     query = Query(
         status="closed", agent=call.agent, tool=call.tool, sort="newest", limit=_MAX_SIMILAR
@@ -93,10 +105,38 @@ def _similar_calls(store: Store, call: Call, by: Reviewer) -> dict[str, Json]:
     found = [other for _, other in page if other.kind == call.kind and may_see(by, other)]
     counts: Counter[str] = Counter(public_status(other) for other in found)
     names = ("approved", "edited", "rejected", "responded", "expired")
+    approved = [other for other in found if public_status(other) in ("approved", "edited")]
+    compared = [if_readable(request_in, store, other) for other in approved[:_MAX_COMPARED]]
     return {
         **{name: counts[name] for name in names},
+        "facts": differences(request, [other for other in compared if other is not None]),
         "recent": [similar_view(request_in(store, other)) for other in found[:_MAX_RECENT]],
     }
+
+
+def differences(request: Request, approved: Sequence[Request]) -> list[Json]:
+    """Say how the arguments of a call differ from those of the last approved calls.
+
+    A number is compared with the median. A text is new only where earlier calls repeat theirs.
+    """
+    if len(approved) < _LEAST_COMPARED:
+        return []
+    earlier = [mask_request(other).request.args for other in approved]
+    facts: list[Json] = []
+    for name, value in mask_request(request).request.args.items():
+        values = [args[name] for args in earlier if type(args.get(name)) is type(value)]
+        if len(values) < _LEAST_COMPARED:
+            continue
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            usual = median(values)
+            if 0 < 2 * usual <= value:
+                times = f"{value / usual:.1f}".removesuffix(".0")
+                facts.append(f"{inline(name)} is {times} times the usual {usual:g}")
+        elif isinstance(value, str) and len(value) <= _LONGEST_COMPARED:
+            repeats = len(set(values)) * 2 <= len(values)
+            if repeats and value not in values and not PLACEHOLDER.search(value):
+                facts.append(f"First time with {inline(name)} {inline(value)}")
+    return facts
 
 
 def similar_view(request: Request) -> dict[str, Json]:
