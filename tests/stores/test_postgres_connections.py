@@ -15,7 +15,7 @@ from waiting import until
 
 from sayso.errors import StoreError
 from sayso.stores.postgres import connections
-from sayso.stores.postgres.transaction import Attempt
+from sayso.stores.postgres.transaction import PooledTransaction
 from sayso_testing.world import World
 
 
@@ -70,14 +70,14 @@ def test_read_only_session_is_retried_slowly(
     open_pg()
     url = with_setting(place, "default_transaction_read_only=on")
     world = a_world(open_pg(url, patience=1.0))
-    tried: list[Attempt] = []
-    run = Attempt.run
+    tried: list[PooledTransaction] = []
+    run = PooledTransaction.run
 
-    def counted(attempt: Attempt, *args: Any) -> Any:
+    def counted(attempt: PooledTransaction, *args: Any) -> Any:
         tried.append(attempt)
         return run(attempt, *args)
 
-    monkeypatch.setattr(Attempt, "run", counted)
+    monkeypatch.setattr(PooledTransaction, "run", counted)
     with pytest.raises(StoreError, match="read-only"):
         world.ask("pay")
     assert 2 <= len(tried) < 20

@@ -17,7 +17,7 @@ from waiting import until
 from sayso.errors import AlreadyDecided, Conflict, StoreError
 from sayso.stores.postgres import PostgresStore, transaction
 from sayso.stores.postgres import store as postgres
-from sayso.stores.postgres.transaction import Attempt
+from sayso.stores.postgres.transaction import PooledTransaction
 from sayso_testing.world import World
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -172,9 +172,9 @@ def test_lost_connection_is_not_noticed_by_the_caller(open_pg: PgOpener, place: 
 
 def cut(monkeypatch: pytest.MonkeyPatch, place: Place, when: str) -> list[str]:
     """Break the connection of the next transaction, before or after the server has committed."""
-    real, done = Attempt.run, list[str]()
+    real, done = PooledTransaction.run, list[str]()
 
-    def run(self: Attempt, body: Any, before: Any) -> Any:
+    def run(self: PooledTransaction, body: Any, before: Any) -> Any:
         if done:
             return real(self, body, before)
 
@@ -189,7 +189,7 @@ def cut(monkeypatch: pytest.MonkeyPatch, place: Place, when: str) -> list[str]:
         self._connection.close()
         raise psycopg.OperationalError("the connection was lost before the answer came")
 
-    monkeypatch.setattr(Attempt, "run", run)
+    monkeypatch.setattr(PooledTransaction, "run", run)
     return done
 
 
@@ -236,7 +236,7 @@ def test_hanging_transaction_is_ended_before_a_retry(
     store = open_pg()
     with psycopg.connect(place.url) as hanging:
         xid, pid = hanging.execute("SELECT pg_current_xact_id()::text, pg_backend_pid()").fetchone()  # type: ignore[misc]
-        attempt = Attempt(hanging, store._translate, "", "''", store._time)
+        attempt = PooledTransaction(hanging, store._translate, "", "''", store._time)
         attempt.xid, attempt.pid = xid, pid
         with store._pool.connection(time.monotonic() + 20) as connection:
             assert transaction.is_over(connection, attempt)
@@ -250,14 +250,14 @@ def test_unknown_commit_outcome_is_reported(
     store = open_pg(patience=0.3)
     world = a_world(store)
 
-    def lost(self: Attempt, body: Any, before: Any) -> Any:
+    def lost(self: PooledTransaction, body: Any, before: Any) -> Any:
         self.sent = True
         self._connection.close()
         store._address = "postgresql://127.0.0.1:1/nowhere"
         raise psycopg.OperationalError("lost")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Attempt, "run", lost)
+        patched.setattr(PooledTransaction, "run", lost)
         with pytest.raises(StoreError, match="check what is stored"):
             world.ask()
     store._pool.close()

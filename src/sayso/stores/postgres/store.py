@@ -68,10 +68,10 @@ from sayso.stores.postgres.database import (
 )
 from sayso.stores.postgres.transaction import (
     FREE,
-    Attempt,
     Clock,
+    OpenTransaction,
     PgTransaction,
-    Session,
+    PooledTransaction,
     is_over,
     notify,
     probe_of,
@@ -309,37 +309,39 @@ class JoinedTransaction(SqlReads):
         """Run commands of one thread; your transaction makes them durable."""
         # Nothing runs here after your commit, so each call seals what came before it.
         self._store.make_due_seal(self.now())
-        results: list[Any] = self._inside(lambda session: self._run(session, commands))
+        results: list[Any] = self._inside(lambda inner: self._run(inner, commands))
         return results
 
-    def _run(self, session: Session, commands: Sequence[Command]) -> list[Any]:
+    def _run(self, inner: OpenTransaction, commands: Sequence[Command]) -> list[Any]:
         # The rows may still be rolled back, so none of them is cached.
         store = self._store
-        session.lock(commands[0].thread)
+        inner.lock(commands[0].thread)
         if self._rows(_OVERTAKEN, (commands[0].thread,)) == [(True,)]:
             raise Conflict(
                 f"thread {commands[0].thread} changed after your transaction began to write: roll "
                 "back and try again, or ask before you write"
             )
         parts = store._parts._replace(tool_cache=ToolCache())
-        transaction = PgTransaction(session, parts)
+        transaction = PgTransaction(inner, parts)
         results, work = run_commands(transaction, commands)
         _check_starts(work)
-        notify(session.execute, work.events, store._channel)
+        notify(inner.execute, work.events, store._channel)
         store.has_reached(transaction.last_pos())
         return results
 
-    def _inside(self, body: Callable[[Session], Any]) -> Any:
+    def _inside(self, body: Callable[[OpenTransaction], Any]) -> Any:
         status = self._connection.info.transaction_status
         if self._connection.autocommit and status != TransactionStatus.INTRANS:
             raise StoreError("no transaction is open: use `with connection.transaction():`")
         try:
             with self._connection.transaction():
                 database = self._store._database
-                session = Session(self._execute, database, database.check, self._store._time)
-                result = body(session)
-                if not session.xid:
-                    session.facts()
+                transaction = OpenTransaction(
+                    self._execute, database, database.check, self._store._time
+                )
+                result = body(transaction)
+                if not transaction.xid:
+                    transaction.facts()
                 return result
         except psycopg.errors.UniqueViolation as error:
             # Your snapshot may be older than the lock, so an unseen event is no forgery here.
@@ -531,11 +533,11 @@ class PostgresStore(Stream):
         return StoreParts(self._tool_cache, self._deps, self._decode, self._clock)
 
     def transact(self, *commands: Command) -> list[Any]:
-        def body(attempt: Attempt) -> tuple[list[Any], UnitOfWork, PgTransaction]:
-            transaction = PgTransaction(attempt, self._parts)
+        def body(inner: PooledTransaction) -> tuple[list[Any], UnitOfWork, PgTransaction]:
+            transaction = PgTransaction(inner, self._parts)
             results, work = run_commands(transaction, commands)
-            attempt.probe = probe_of(work)
-            notify(attempt.execute, work.events, self._channel)
+            inner.probe = probe_of(work)
+            notify(inner.execute, work.events, self._channel)
             return results, work, transaction
 
         results, work, transaction = self._write(commit_name(commands), body, brief=True)
@@ -551,25 +553,25 @@ class PostgresStore(Stream):
         A lost answer is not read back: the next renewal says what is stored.
         """
 
-        def body(attempt: Attempt) -> dict[str, bool]:
-            facts = attempt.ask_facts()
-            rows = load_leases(attempt.execute, POSTGRES, renewals)
-            now = attempt.facts(facts)
+        def body(transaction: PooledTransaction) -> dict[str, bool]:
+            facts = transaction.ask_facts()
+            rows = load_leases(transaction.execute, POSTGRES, renewals)
+            now = transaction.facts(facts)
             now = now if self._clock is None else self._clock()
             leases = renew_leases(rows, self._parts, renewals, now)
             if runs := leases.changed_runs():
-                attempt.execute(_SAVE_RUN_LEASES, (json.dumps(runs),))
+                transaction.execute(_SAVE_RUN_LEASES, (json.dumps(runs),))
             if calls := leases.changed_calls():
-                attempt.execute(_SAVE_CALL_LEASES, (json.dumps(calls),))
+                transaction.execute(_SAVE_CALL_LEASES, (json.dumps(calls),))
             return leases.extended()
 
         end = time.monotonic() + patience
         while True:
             with self._lease_pool.connection(end) as connection:
                 connection.leaving = lambda: self._leaving or time.monotonic() > end
-                attempt = self._attempt(connection, brief=True)
+                transaction = self._transaction_on(connection, brief=True)
                 try:
-                    extended: dict[str, bool] = attempt.run(
+                    extended: dict[str, bool] = transaction.run(
                         body, partial(self._cross, "renew", "before")
                     )
                     break
@@ -582,7 +584,9 @@ class PostgresStore(Stream):
         self._cross("renew", "after")
         return extended
 
-    def _write(self, name: str, body: Callable[[Attempt], T], *, brief: bool = False) -> T:
+    def _write(
+        self, name: str, body: Callable[[PooledTransaction], T], *, brief: bool = False
+    ) -> T:
         """Retry until the write is known to be committed, or known not to be.
 
         Raises ``StoreError`` if only this write notices that the database was restored.
@@ -594,30 +598,30 @@ class PostgresStore(Stream):
             with self._pool.connection(end) as connection:
                 if self._database.behind and not knew:
                     raise restored(self.url)  # the new connection noticed it
-                attempt = self._attempt(connection, brief=brief)
+                transaction = self._transaction_on(connection, brief=brief)
                 try:
-                    result: T = attempt.run(body, partial(self._cross, name, "before"))
+                    result: T = transaction.run(body, partial(self._cross, name, "before"))
                     break
                 except psycopg.Error as error:
-                    again = self._may_try_again(error, connection, attempt)
+                    again = self._may_try_again(error, connection, transaction)
                     again = again or isinstance(error, TIMED_OUT)
-                    late = time.monotonic() > end and not attempt.sent
+                    late = time.monotonic() > end and not transaction.sent
                     if not again or late:
                         raise explained(error, self.url) from error
-            if attempt.sent and self._read_back(attempt, end):
-                result = attempt.result
+            if transaction.sent and self._read_back(transaction, end):
+                result = transaction.result
                 break
             time.sleep(nap)  # a read-only server refuses at once, and would again
             nap = min(max(2 * nap, FIRST_NAP), LONGEST_NAP)
         self._cross(name, "after")
         return result
 
-    def _attempt(self, connection: Connection, *, brief: bool) -> Attempt:
-        attempt = Attempt(
+    def _transaction_on(self, connection: Connection, *, brief: bool) -> PooledTransaction:
+        transaction = PooledTransaction(
             connection, self._translate, self._database, self._check_fence, self._time
         )
-        attempt.brief = brief
-        return attempt
+        transaction.brief = brief
+        return transaction
 
     def _check_fence(self, fence: str) -> None:
         try:
@@ -631,7 +635,10 @@ class PostgresStore(Stream):
             self.boundary(name, when)
 
     def _may_try_again(
-        self, error: psycopg.Error, connection: Connection, attempt: Attempt | None = None
+        self,
+        error: psycopg.Error,
+        connection: Connection,
+        transaction: PooledTransaction | None = None,
     ) -> bool:
         if isinstance(error, UNPREPARED):
             self._prepare = False
@@ -643,18 +650,18 @@ class PostgresStore(Stream):
         lost = is_lost(error, connection)
         if lost:
             self._pool.renew()  # most likely the others are lost too
-        elif attempt is not None:
-            attempt.sent = False  # the server refused, so nothing changed
+        elif transaction is not None:
+            transaction.sent = False  # the server refused, so nothing changed
         return lost or isinstance(error, (*UNPREPARED, *TRANSIENT))
 
-    def _read_back(self, attempt: Attempt, end: float) -> bool:
+    def _read_back(self, transaction: PooledTransaction, end: float) -> bool:
         """Read back the outcome of a commit whose answer was lost."""
         while True:
             try:
                 with self._pool.connection(end) as connection:
-                    is_over(connection, attempt)
+                    is_over(connection, transaction)
                     with Pipeline(connection, self._translate) as pipe:
-                        return attempt.probe(lambda *read: pipe.send(*read).fetchall())
+                        return transaction.probe(lambda *read: pipe.send(*read).fetchall())
             except (psycopg.Error, StoreError) as error:
                 lost = isinstance(error, psycopg.Error) and is_lost(error, connection)
                 if not lost or time.monotonic() > end:
@@ -702,32 +709,32 @@ class PostgresStore(Stream):
         make = partial(self._write, "seal", self._seal_if_free)
         return self._schedule.seal_if_due(self.now(), find, make)
 
-    def _wait_and_seal(self, attempt: Attempt) -> Seal | None:
-        attempt.execute(_SEALING, (self.schema,))
-        return self._seal(attempt)
+    def _wait_and_seal(self, transaction: PooledTransaction) -> Seal | None:
+        transaction.execute(_SEALING, (self.schema,))
+        return self._seal(transaction)
 
-    def _seal_if_free(self, attempt: Attempt) -> Seal | None:
-        free = attempt.execute(_MAY_SEAL, (self.schema,)).fetchone()[0]
-        return self._seal(attempt) if free else None
+    def _seal_if_free(self, transaction: PooledTransaction) -> Seal | None:
+        free = transaction.execute(_MAY_SEAL, (self.schema,)).fetchone()[0]
+        return self._seal(transaction) if free else None
 
-    def _seal(self, attempt: Attempt) -> Seal | None:
-        at = attempt.facts()
+    def _seal(self, transaction: PooledTransaction) -> Seal | None:
+        at = transaction.facts()
         at = at if self._clock is None else self._clock()
-        seal = seal_moved(attempt.execute, self.keys, at, POSTGRES)
+        seal = seal_moved(transaction.execute, self.keys, at, POSTGRES)
         if seal is not None:
             n = seal.n
             digest = seal.hash
             statement = "SELECT hash FROM seal WHERE n = ?"
-            attempt.probe = lambda rows: rows(statement, (n,)) == [(digest,)]
+            transaction.probe = lambda rows: rows(statement, (n,)) == [(digest,)]
         return seal
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:
         def one(runs: list[str]) -> dict[str, int]:
-            def body(attempt: Attempt) -> dict[str, int]:
-                attempt.lock(SYSTEM_THREAD)
-                counts, note = prune(attempt.execute, self._parts, runs, before, by, POSTGRES)
-                _, work = run_commands(PgTransaction(attempt, self._parts), (note,))
-                attempt.probe = probe_of(work)
+            def body(transaction: PooledTransaction) -> dict[str, int]:
+                transaction.lock(SYSTEM_THREAD)
+                counts, note = prune(transaction.execute, self._parts, runs, before, by, POSTGRES)
+                _, work = run_commands(PgTransaction(transaction, self._parts), (note,))
+                transaction.probe = probe_of(work)
                 return counts
 
             counts = self._write("prune", body)
@@ -771,10 +778,10 @@ class PostgresStore(Stream):
             unreadable += sorted({row[0] for row in rows} - {run.id for run in reserved_runs})
 
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
-        def body(attempt: Attempt) -> bool:
+        def body(transaction: PooledTransaction) -> bool:
             statement = "SELECT pos FROM cursor WHERE name = ?"
-            attempt.probe = lambda rows: rows(statement, (name,)) == [(to,)]
-            return move_cursor(attempt.execute, name, to, expected)
+            transaction.probe = lambda rows: rows(statement, (name,)) == [(to,)]
+            return move_cursor(transaction.execute, name, to, expected)
 
         return self._write("cursor", body)
 

@@ -1,4 +1,4 @@
-"""One attempt at a transaction: a round trip to lock and load, and one to write and commit.
+"""One try at a transaction: a round trip to lock and load, and one to write and commit.
 
 Statements are sent without waiting; reading a reply waits for everything sent so far. If the
 connection breaks, it matters when:
@@ -123,7 +123,7 @@ _END_AFTER_SECONDS = 5.0
 Probe = Callable[[Rows], bool]
 
 
-class Session:
+class OpenTransaction:
     """An open transaction: sends its statements, and knows its server-side identity."""
 
     def __init__(
@@ -173,7 +173,7 @@ class Session:
         return int(at)
 
 
-class Attempt(Session):
+class PooledTransaction(OpenTransaction):
     """A transaction on a pooled connection, and what is known of its outcome."""
 
     def __init__(
@@ -205,7 +205,7 @@ class Attempt(Session):
         self._locked_facts = None
         return facts or self._locked((), *self._settings())
 
-    def run(self, body: Callable[[Attempt], Any], before: Callable[[], None]) -> Any:
+    def run(self, body: Callable[[PooledTransaction], Any], before: Callable[[], None]) -> Any:
         """Run a body and commit. Calls ``before`` when only the commit is left."""
         with self._pipe:
             self.execute(BEGIN, ())
@@ -251,12 +251,14 @@ def probe_of(work: UnitOfWork) -> Probe:
     return probe
 
 
-def is_over(connection: Connection, attempt: Attempt) -> bool:
+def is_over(connection: Connection, transaction: PooledTransaction) -> bool:
     """Wait until a transaction is neither open nor about to be committed."""
     began = time.monotonic()
     while True:
         try:
-            row = connection.execute("SELECT pg_xact_status($1::xid8)", (attempt.xid,)).fetchone()
+            row = connection.execute(
+                "SELECT pg_xact_status($1::xid8)", (transaction.xid,)
+            ).fetchone()
         except errors.InvalidParameterValue:
             return True  # the id was not handed out yet: the transaction was lost in a crash
         if row is None or row[0] != "in progress":
@@ -266,7 +268,7 @@ def is_over(connection: Connection, attempt: Attempt) -> bool:
             connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                 "WHERE pid = $1 AND backend_xid = $2::xid8::xid",
-                (attempt.pid, attempt.xid),
+                (transaction.pid, transaction.xid),
             )
         time.sleep(0.02)
 
@@ -292,20 +294,20 @@ _NO_NOTIFY = frozenset(
 class PgTransaction(SqlTransaction):
     """A transaction that reads the database's clock with the rows, after the lock."""
 
-    def __init__(self, session: Session, parts: StoreParts) -> None:
-        super().__init__(session.execute, self._write_row, POSTGRES, parts)
-        self._session = session
+    def __init__(self, inner: OpenTransaction, parts: StoreParts) -> None:
+        super().__init__(inner.execute, self._write_row, POSTGRES, parts)
+        self._inner = inner
         self._added: Reply | None = None
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
-        self._session.lock(thread, *([SYSTEM_THREAD] if needs.system else []))
+        self._inner.lock(thread, *([SYSTEM_THREAD] if needs.system else []))
         return super().load(thread, needs)
 
     def _write_row(self, text: str, values: Sequence[Any]) -> None:
         if text == sql.ADD_EVENT:
-            self._added = self._session.execute(f"{text} RETURNING pos", values)
+            self._added = self._inner.execute(f"{text} RETURNING pos", values)
         else:
-            self._session.execute(text, values)
+            self._inner.execute(text, values)
 
     def last_pos(self) -> int:
         """Return the position of the last event that was added; 0 if none, or if it is unknown.
@@ -318,10 +320,10 @@ class PgTransaction(SqlTransaction):
         return int(added.fetchone()[0])
 
     def _ask_time(self) -> Reply:
-        return self._session.ask_facts()
+        return self._inner.ask_facts()
 
     def _read_time(self, reply: Reply | None) -> Micros:
-        at = self._session.facts(reply)
+        at = self._inner.facts(reply)
         return at if self._clock is None else self._clock()
 
 
