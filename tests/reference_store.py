@@ -11,7 +11,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,6 +37,9 @@ from sayso.rows import (
     StoredMessage,
     Thread,
     Tool,
+)
+from sayso.rows import (
+    OPEN as OPEN_CALLS,
 )
 from sayso.stores.base import (
     RESERVED_SECONDS,
@@ -83,9 +86,14 @@ from sayso.stores.listing import (
     took_width,
     words_of,
 )
-from sayso.stores.nested_runs import still_needed
 from sayso.stores.seals import Seal, SealSchedule, Unsealed, next_seal
 from sayso.types import Grant, Micros, Refusal, look_of
+
+
+def still_needed(ended: Iterable[Run], calls: Mapping[str, Call]) -> set[str]:
+    """Return the ended runs whose parent call is still open: without them it would start again."""
+    begun = ((run.id, calls.get(run.parent_call or "")) for run in ended)
+    return {id for id, call in begun if call is not None and call.status in OPEN_CALLS}
 
 
 class ReferenceStore:

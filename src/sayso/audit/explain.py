@@ -49,25 +49,23 @@ def explain(store: Store, request_id: str) -> Explanation:
     for _ in range(_ATTEMPTS):
         try:
             with store.snapshot() as rows:
-                return _explained(rows, request_id)
+                row = rows.call_row(request_id)
+                events = rows.call_events(request_id, _MOST_EVENTS)
+                if row is None and not events:
+                    raise NotFound(
+                        f"no request {request_id!r:.80}: see `sayso inbox` and `sayso history`"
+                    )
+                differs = tuple(_differences(rows, request_id, row, events))
+                return Explanation(
+                    id=request_id,
+                    row=row,
+                    last_event=events[-1] if events else None,
+                    differs=differs,
+                    next_step=_next_step(request_id, row, differs),
+                )
         except SnapshotLost:
             continue
     raise StoreError(f"{store.url} could not be read: its connection is lost again and again")
-
-
-def _explained(rows: StoreReads, request_id: str) -> Explanation:
-    row = rows.call_row(request_id)
-    events = rows.call_events(request_id, _MOST_EVENTS)
-    if row is None and not events:
-        raise NotFound(f"no request {request_id!r:.80}: see `sayso inbox` and `sayso history`")
-    differs = tuple(_differences(rows, request_id, row, events))
-    return Explanation(
-        id=request_id,
-        row=row,
-        last_event=events[-1] if events else None,
-        differs=differs,
-        next_step=_next_step(request_id, row, differs),
-    )
 
 
 def _differences(

@@ -195,7 +195,11 @@ class SystemThread:
         elif event.type == "token_created":
             self.tokens[body["token"]] = Issuance(event, body)
         elif event.type.startswith("person_"):
-            self._apply_person(event, body)
+            states = self.people.setdefault(body["person"], [])
+            if event.type == "person_removed":
+                states.append(Issuance(event, states[-1].body, event.at))
+            else:
+                states.append(Issuance(event, body))
         elif event.type == "revoked":
             issued = self.grants[body["grant"]]
             self.grants[body["grant"]] = issued._replace(revoked=event.at)
@@ -204,13 +208,6 @@ class SystemThread:
         elif event.type == "token_revoked":
             issued = self.tokens[body["token"]]
             self.tokens[body["token"]] = issued._replace(revoked=event.at)
-
-    def _apply_person(self, event: Event, body: dict[str, Any]) -> None:
-        states = self.people.setdefault(body["person"], [])
-        if event.type == "person_removed":
-            states.append(Issuance(event, states[-1].body, event.at))
-        else:
-            states.append(Issuance(event, body))
 
     def _is_proven(self, event: Event) -> bool:
         # Anyone can compute a plain hash; then only a seal proves that the pruning was ours.

@@ -35,7 +35,7 @@ from sayso.engine.running import (
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Cancelled, Conflict, InvalidCall, NotAllowed
 from sayso.rows import LIVE, SYSTEM_THREAD, Call, CallStatus, Run, RunStatus
-from sayso.types import Decided, Grant, Refusal, Verdict, plain_name, requester_name
+from sayso.types import Decided, Grant, Verdict, plain_name, requester_name
 
 #: The fields of a new call that its row has too.
 _PROPOSED = tuple(field.name for field in fields(NewCall) if field.name in Call._fields)
@@ -130,7 +130,12 @@ def _add(work: UnitOfWork, command: Propose, new: NewCall, call: Call) -> Call:
     refusals = known_refusals(work, call) if call.kind == "approval" else []
     for refusal in refusals:
         if in_force(work, refusal):
-            return _refuse_again(work, call, refusal)
+            # Reject a call with the reason that a person gave for an equal one.
+            call = call._replace(refusals=(refusal.id,))
+            status = CallStatus.REJECTED
+            return _decided_by_rule(
+                work, call, "refused", "reject", refusal.by, refusal.message, status=status
+            )
     if refusals:
         # Only a person overturns a rejection, whatever a rule or a grant allows.
         terms = replace(call.terms, verdict=Verdict.ASK)
@@ -148,15 +153,6 @@ def _add(work: UnitOfWork, command: Propose, new: NewCall, call: Call) -> Call:
         status = CallStatus.REJECTED
         return _decided_by_rule(work, call, "denied", "deny", policy, why_not, status=status)
     return ask(work, work.add_call(call._replace(status=CallStatus.ASKED)), "asked")
-
-
-def _refuse_again(work: UnitOfWork, call: Call, refusal: Refusal) -> Call:
-    """Reject a call with the reason that a person gave for an equal one."""
-    call = call._replace(refusals=(refusal.id,))
-    status = CallStatus.REJECTED
-    return _decided_by_rule(
-        work, call, "refused", "reject", refusal.by, refusal.message, status=status
-    )
 
 
 def _join(work: UnitOfWork, new: NewCall) -> Call | None:

@@ -6,7 +6,7 @@ These functions cancel, expire and release runs together with the runs nested in
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 
 from sayso.engine.commands import Cancel, Expire, Finish, ReleaseLapsed, Wake
 from sayso.engine.effects import is_remote
@@ -137,12 +137,6 @@ def _inner_run(store: StoreReads, call: Call) -> Run | None:
     """Return the live run of a call, even if others used a thread of that name."""
     inner = store.live_run(inner_thread(call.thread, call.id))
     return inner if inner is not None and inner.parent_call == call.id else None
-
-
-def still_needed(ended: Iterable[Run], calls: Mapping[str, Call]) -> set[str]:
-    """Return the ended runs whose parent call is still open: without them it would start again."""
-    begun = ((run.id, calls.get(run.parent_call or "")) for run in ended)
-    return {id for id, call in begun if call is not None and call.status in OPEN}
 
 
 def inner_thread(thread: str, call: str) -> str:

@@ -148,7 +148,15 @@ class Database:
         check_key(facts["key"], ids, self._execute(connection), self._url)
         self.incarnation = facts["incarnation"]
         self.greet(connection)
-        self._warn_of_settings(connection)
+        # Log the settings of the server with which a crash loses data.
+        settings = "SELECT name, setting FROM pg_settings WHERE name = ANY($1) ORDER BY name"
+        for name, value in connection.execute(settings, (list(UNSAFE),)):
+            if value == UNSAFE[name]:
+                log.warning(
+                    "%s is %s on the server of %s: a crash can lose decisions and starts, so that "
+                    "a call runs twice. Change it in postgresql.conf",
+                    *(name, value, self._url),
+                )
 
     @contextmanager
     def _locked(self, connection: Connection) -> Iterator[None]:
@@ -158,17 +166,6 @@ class Database:
             connection.execute(f"SELECT {settings}".encode())
             connection.execute(_LOCK, (self._schema,))
             yield
-
-    def _warn_of_settings(self, connection: Connection) -> None:
-        """Log the settings of the server with which a crash loses data."""
-        settings = "SELECT name, setting FROM pg_settings WHERE name = ANY($1) ORDER BY name"
-        for name, value in connection.execute(settings, (list(UNSAFE),)):
-            if value == UNSAFE[name]:
-                log.warning(
-                    "%s is %s on the server of %s: a crash can lose decisions and starts, so that "
-                    "a call runs twice. Change it in postgresql.conf",
-                    *(name, value, self._url),
-                )
 
     def _execute(self, connection: Connection) -> Any:
         def execute(text: str, values: Sequence[Any]) -> Any:
