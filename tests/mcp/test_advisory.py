@@ -15,7 +15,7 @@ from mcp_world import ERAS, World, said
 from sayso.gate import Gate
 from sayso.mcp import advisory
 from sayso.mcp.advisory import AdvisoryServer
-from sayso.mcp.front import TOOL_USE_ID
+from sayso.mcp.calls import TOOL_USE_ID
 from sayso.stores import open_store
 
 SAYSO = Path(sys.executable).with_name("sayso")

@@ -11,7 +11,7 @@ from mcp_world import ERAS, World, said, ticket_in
 from waiting import until_async
 
 from sayso.mcp import calls as mcp_calls
-from sayso.mcp.front import TOOL_USE_ID
+from sayso.mcp.calls import TOOL_USE_ID
 
 TEA = {"item": "tea"}
 

@@ -77,17 +77,17 @@ def proxy(
         from sayso.mcp.config import read_config
     except ImportError as missing:
         raise Usage(f"sayso proxy: {missing}") from None
-    found = read_config(config)
+    settings = read_config(config)
     if policy is not None:
-        found = replace(found, policy=policy)
-    if server is not None and found.policy is not None:
+        settings = replace(settings, policy=policy)
+    if server is not None and settings.policy is not None:
         raise Usage("with --server, the policy of `sayso serve` decides: remove the policy here")
-    gates = Gates(store, server, found.policy)
+    gates = Gates(store, server, settings.policy)
 
     def make() -> Proxy:
         from sayso.mcp.proxy import Proxy
 
-        return Proxy(found, gates.of, gates.state())
+        return Proxy(settings, gates.of, gates.state())
 
     run_front("Sayso proxy", make, address, gates, no_auth)
 
@@ -172,7 +172,7 @@ class Gates:
         """Return the agents that have a token, whose calls may have been left open."""
         if self._store is None:
             return ()
-        return tuple({one.person for one in self._store.credentials() if one.role == "agent"})
+        return tuple({token.person for token in self._store.credentials() if token.role == "agent"})
 
     def tokens(self) -> Any:
         """Return the verifier for the tokens of HTTP clients."""
@@ -223,29 +223,29 @@ def run_front(
     async def work() -> None:
         from sayso.mcp.front import bind, serve_http, serve_stdio, stopped_by_signals
 
-        made = make()
-        async with made.running(gates.agents()):
-            if address is None:
-                stopped = asyncio.ensure_future(stopped_by_signals().wait())
-                serving = asyncio.create_task(serve_stdio(made.server))
-                await asyncio.wait({stopped, serving}, return_when=asyncio.FIRST_COMPLETED)
-                if serving.done():
-                    serving.result()
-                return
-            await serve_http(
-                made.server,
-                bind(*address),
-                None if no_auth else gates.tokens(),
-                lambda url: print(f"{what} is at {url}  ({gates.place})", flush=True),
-            )
+        front = make()
+        try:
+            async with front.running(gates.agents()):
+                if address is None:
+                    stopped = asyncio.ensure_future(stopped_by_signals().wait())
+                    serving = asyncio.create_task(serve_stdio(front.server))
+                    await asyncio.wait({stopped, serving}, return_when=asyncio.FIRST_COMPLETED)
+                    if serving.done():
+                        serving.result()
+                else:
+                    await serve_http(
+                        front.server,
+                        bind(*address),
+                        None if no_auth else gates.tokens(),
+                        lambda url: print(f"{what} is at {url}  ({gates.place})", flush=True),
+                    )
+        finally:
+            gates.close()
+        # Everything is written. Do not wait for OS threads that read the input, or for an idle
+        # pool: the client expects the process to be gone.
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(0)
 
-    try:
-        asyncio.run(work())
-    finally:
-        gates.close()
-    # Everything is written. Do not wait for OS threads that read the input, or for an idle pool:
-    # the client expects the process to be gone.
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(0)
+    asyncio.run(work())

@@ -23,9 +23,9 @@ from sayso.gate import Gate
 from sayso.gate.framework import Outcome
 from sayso.gate.options import checked_string, question_terms
 from sayso.gate.plan import Plan
-from sayso.mcp.calls import Calls
+from sayso.mcp.calls import Calls, Context, FrontCaller
 from sayso.mcp.config import DEFAULT_HOLD, VERSION, OnAbandon
-from sayso.mcp.front import Context, FrontCaller, FrontServer, agent_of, text_result
+from sayso.mcp.front import FrontServer, agent_of, text_result
 from sayso.mcp.state import StateFile
 from sayso.mcp.upstreams import Listener
 from sayso.rows import Call
@@ -232,7 +232,8 @@ class AdvisoryServer:
         if wrong := schema.errors(_SCHEMAS[name], args):
             path, message = wrong[0]
             raise InvalidCall(f"{path}: {message}" if path else message, path)
-        calls, caller = self._calls_of(agent_of(self._agent)), FrontCaller(ctx)
+        calls = self._calls_of(agent_of(self._agent))
+        caller = FrontCaller(ctx)
         if name in ("check_request", "cancel_request"):
             call = await calls.find(args["ticket"])
             delivered = calls.delivered(args["ticket"])

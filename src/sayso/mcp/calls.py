@@ -24,12 +24,16 @@ import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
 import mcp_types as types
+from mcp.server import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from sayso import codec
 from sayso.client import RemoteGate
@@ -52,13 +56,15 @@ from sayso.gate.framework import Outcome, outcome_of
 from sayso.gate.plan import Plan
 from sayso.gate.scope import RunScope
 from sayso.mcp.config import OnAbandon
-from sayso.mcp.state import Connections, StateFile
+from sayso.mcp.state import STDIO, Connections, StateFile
 from sayso.mcp.upstreams import ConnectionLost, Listener, off_loop
 from sayso.rows import LIVE, Call, CallStatus, Run
 from sayso.sync import read, to_thread
 from sayso.types import Terms, Verdict
 
 log = logging.getLogger("sayso.mcp")
+
+Context = ServerRequestContext[Any, Any]
 
 #: The key of the call in its run.
 _KEY = "call"
@@ -78,6 +84,14 @@ _STATUS_SECONDS = 2.0
 _SHUTDOWN_SECONDS = 0.5
 #: How often a call is retried after its connection broke.
 _MAX_RETRIES = 3
+#: Claude Code sends the model's own id of a call under this key.
+TOOL_USE_ID = "claudecode/toolUseId"
+#: A client that declines faster than a person can read did not show the question.
+FASTEST_ANSWER = 0.5
+#: How long a question of a server waits for the client's user.
+_ELICIT_SECONDS = 600.0
+#: What the name of a connection begins with that lasts for one request only.
+_ONE_REQUEST = "request-"
 _ID_REUSED = (
     "Nothing was run: the id of this call belongs to another one, which was made before. "
     "Make the call again."
@@ -105,23 +119,79 @@ class Target(Protocol):
         ...
 
 
-#: What the name of a connection begins with that lasts for one request only.
-ONE_REQUEST = "request-"
+class FrontCaller:
+    """The client behind one request."""
 
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+        #: Identifies the client's connection: the session over HTTP, or the one on stdio. Over
+        #: HTTP in the modern era each request has its own.
+        self.connection: str = f"{_ONE_REQUEST}{id(self)}"
+        if ctx.request is None:
+            self.connection = STDIO
+        elif "mcp-session-id" in ctx.request.headers:
+            self.connection = ctx.request.headers["mcp-session-id"]
+        self._last = -1.0
+        #: A question for a client of the modern era, and a future for the answer.
+        self.question: tuple[types.ElicitRequestParams, asyncio.Future[Any]] | None = None
+        #: Set when the request must return, to ask that question.
+        self.interrupted = asyncio.Event()
 
-class Caller(Listener, Protocol):
-    """A client that waits for a call."""
+    @property
+    def modern(self) -> bool:
+        """Whether the client speaks the era without server requests."""
+        return self.ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
-    #: Set if the client must get an answer now, to be asked a question.
-    interrupted: asyncio.Event
+    @property
+    def name(self) -> str:
+        params = self.ctx.session.client_params
+        return "" if params is None else params.client_info.name
 
     @property
     def tool_use_id(self) -> str | None:
         """The model's own id of the call, if the client sent it."""
+        meta: Mapping[str, Any] = self.ctx.meta or {}
+        id = meta.get(TOOL_USE_ID)
+        return id if isinstance(id, str) and id else None
 
     async def gone(self) -> bool:
-        """Return whether the client has disconnected without cancelling."""
-        ...
+        """Return whether the client has disconnected. Over HTTP, only polling tells."""
+        return self.ctx.request is not None and bool(await self.ctx.request.is_disconnected())
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Report progress, which must increase, if the client asked for it."""
+        self._last = progress if progress > self._last else self._last + 0.000_001
+        with contextlib.suppress(Exception):  # the client may have left
+            await self.ctx.session.report_progress(self._last, total, message)
+
+    async def elicit(
+        self, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        """Ask the client's user a question of the server."""
+        offered = self.ctx.session.client_capabilities
+        if offered is None or offered.elicitation is None:
+            return types.ElicitResult(action="cancel")
+        began = time.monotonic()
+        answer: types.ElicitResult
+        try:
+            async with asyncio.timeout(_ELICIT_SECONDS):
+                if self.modern:
+                    future = asyncio.get_running_loop().create_future()
+                    self.question = params, future
+                    self.interrupted.set()
+                    answer = await future
+                else:
+                    answer = await self.ctx.session.send_request(
+                        types.ElicitRequest(params=params),
+                        types.ElicitResult,
+                        metadata=ServerMessageMetadata(related_request_id=self.ctx.request_id),
+                    )
+        except (TimeoutError, MCPError):
+            return types.ElicitResult(action="cancel")
+        # Some clients decline what they cannot show. That is not a person's answer.
+        if answer.action == "decline" and time.monotonic() - began < FASTEST_ANSWER:
+            return types.ElicitResult(action="cancel")
+        return answer
 
 
 @dataclass(eq=False)
@@ -137,7 +207,7 @@ class OpenCall:
     owner: str
     task: asyncio.Task[Outcome] = field(init=False)
     #: The clients that wait for it now.
-    callers: list[Caller] = field(default_factory=list)
+    callers: list[FrontCaller] = field(default_factory=list)
     #: Whether the server is running it, or its result is being recorded.
     running: bool = False
     #: How often a client waited for it until its limit.
@@ -193,7 +263,7 @@ class Calls:
 
     # -- finding a call, or making one
 
-    async def open(self, target: Target, model_args: str, caller: Caller) -> OpenCall | str:
+    async def open(self, target: Target, model_args: str, caller: FrontCaller) -> OpenCall | str:
         """Return the call that a client means, or why it cannot be made.
 
         The model's own id of the call names it, if the client sent that.
@@ -202,10 +272,13 @@ class Calls:
         ticket = secrets.token_hex(10)
         if id is not None:
             ticket = codec.sha256(id.encode("utf-8", "replace"))[:20]
-            found = await self.find(ticket)
-            if found is not None:
-                same = (found.target.name, found.model_args) == (target.name, model_args)
-                return found if same else _ID_REUSED
+            existing = await self.find(ticket)
+            if existing is not None:
+                same = (existing.target.name, existing.model_args) == (
+                    target.name,
+                    model_args,
+                )
+                return existing if same else _ID_REUSED
         owner = self._owner(caller.connection)
         async with self._opening:
             for call in list(self._open_calls.values()):
@@ -220,7 +293,7 @@ class Calls:
             return self._start_call(ticket, target, model_args, owner)
 
     def _owner(self, connection: str | None) -> str:
-        if connection is None or connection.startswith(ONE_REQUEST):
+        if connection is None or connection.startswith(_ONE_REQUEST):
             connection = ""
         return self._connections.owner(connection)
 
@@ -247,9 +320,9 @@ class Calls:
             run = store.run(name)
             if run is None or run.status not in LIVE:
                 return ""
-            known = self._stored_owner(run)
-            if known != call.owner:
-                return known
+            stored_owner = self._stored_owner(run)
+            if stored_owner != call.owner:
+                return stored_owner
             before = store.cursor(_OWNER + name)
             moved = store.move_cursor(_OWNER + name, owner, expected=before)
             return owner if moved else self._stored_owner(run)
@@ -283,9 +356,9 @@ class Calls:
     def _stored_call(self, ticket: str) -> tuple[Call, str, bool] | None:
         """Return the row of a call, its owner, and whether its result is still to be delivered."""
         assert isinstance(self.gate, Gate)
-        store, name = self.gate.store, self._run(ticket)
-        run = store.run(name)
-        row = store.call_by_key(name, _KEY)
+        name = self._run(ticket)
+        run = self.gate.store.run(name)
+        row = self.gate.store.call_by_key(name, _KEY)
         if run is None or row is None:
             return None
         return row, self._stored_owner(run), run.status in LIVE
@@ -297,8 +370,8 @@ class Calls:
             return
         for ticket, row, owner in await read(self.gate.store, self._open_in_store):
             # A client may have got the result of one while they were read.
-            known = ticket in self._open_calls or ticket in self._delivered
-            if not known and not self._is_elsewhere(owner):
+            resumed = ticket in self._open_calls or ticket in self._delivered
+            if not resumed and not self._is_elsewhere(owner):
                 self._restore(ticket, row, owner)
 
     def _resume_from_state(self) -> None:
@@ -328,16 +401,16 @@ class Calls:
 
     def _open_in_store(self) -> list[tuple[str, Call, str]]:
         assert isinstance(self.gate, Gate)
-        store, found = self.gate.store, []
+        store = self.gate.store
+        open_calls: list[tuple[str, Call, str]] = []
         for status in LIVE:
-            listed = store.runs(status=str(status), agent=self.gate.agent, limit=_MAX_OPEN)
-            for _, run in listed:
+            for _, run in store.runs(status=str(status), agent=self.gate.agent, limit=_MAX_OPEN):
                 if run.id.startswith(self._run_prefix):
                     row = store.call_by_key(run.id, _KEY)
                     if row is not None:
                         ticket = run.id.removeprefix(self._run_prefix)
-                        found.append((ticket, row, self._stored_owner(run)))
-        return found
+                        open_calls.append((ticket, row, self._stored_owner(run)))
+        return open_calls
 
     def _restore(self, ticket: str, row: Call, owner: str, *, open: bool = True) -> OpenCall | None:
         target = self._target(row)
@@ -373,10 +446,10 @@ class Calls:
         that has waited for an hour must not run with the tool of an hour ago.
         """
         for call in self._open_calls.values():
-            now = self._target(call.target.name)
-            if now is None or now is call.target or call.running or call.task.done():
+            target = self._target(call.target.name)
+            if target is None or target is call.target or call.running or call.task.done():
                 continue
-            call.target = now
+            call.target = target
             call.task.cancel()
             self._start_task(call)
 
@@ -394,7 +467,9 @@ class Calls:
     # -- running a call
 
     async def _run_to_end(self, call: OpenCall) -> Outcome:
-        plan, value, attempts = self._plan(call), None, 0
+        plan = self._plan(call)
+        value: Any = None
+        attempts = 0
         while True:
             try:
                 value = await self.gate.driver.result(call.scope, plan)
@@ -422,10 +497,10 @@ class Calls:
             stored = await off_loop(size, self.gate.store.call_by_key, call.scope.name, _KEY)
             if stored is not None:
                 return stored
-        backend, plan = self.gate.driver.backend, self._plan(call)
-        found = await backend.find(call.scope, plan)
+        plan = self._plan(call)
+        row = await self.gate.driver.backend.find(call.scope, plan)
         # Over HTTP, proposing a call again finds it.
-        return found or (await backend.propose(call.scope, plan)).call
+        return row or (await self.gate.driver.backend.propose(call.scope, plan)).call
 
     async def status(self, call: OpenCall) -> Call | None:
         """Return the row of a call as it is now, if it has one and the store can be reached."""
@@ -437,12 +512,13 @@ class Calls:
 
     # -- waiting for a call
 
-    async def wait(self, call: OpenCall, caller: Caller, seconds: float) -> Outcome | None:
+    async def wait(self, call: OpenCall, caller: FrontCaller, seconds: float) -> Outcome | None:
         """Wait for a call. Return its outcome, or None after ``seconds`` or if interrupted.
 
         If the client leaves, the call continues, unless its ``on_abandon`` says otherwise.
         """
-        deadline, updates = time.monotonic() + seconds, 0
+        deadline = time.monotonic() + seconds
+        updates = 0
         interrupt = asyncio.ensure_future(caller.interrupted.wait())
         try:
             with self._waiting(call, caller):
@@ -500,10 +576,11 @@ class Calls:
         return self._delivered.get(ticket)
 
     @contextlib.contextmanager
-    def _waiting(self, call: OpenCall, caller: Caller) -> Iterator[None]:
+    def _waiting(self, call: OpenCall, caller: FrontCaller) -> Iterator[None]:
         call.callers.append(caller)
         # While a client waits, the record of the result also finishes the run, in one commit.
-        call.scope.alone, left = True, False
+        call.scope.alone = True
+        left = False
         try:
             with self._connections.live(caller.connection or ""):
                 yield
@@ -515,7 +592,9 @@ class Calls:
             call.scope.alone = bool(call.callers)
             abandoned = left and not call.callers
             if abandoned and call.target.on_abandon == "cancel" and not call.task.done():
-                self._in_background(self.cancel(call, "the client stopped waiting"))
+                task = asyncio.create_task(self.cancel(call, "the client stopped waiting"))
+                self._background.add(task)
+                task.add_done_callback(self._background.discard)
 
     async def cancel(self, call: OpenCall, reason: str) -> bool:
         """Cancel a call. Return whether it will not run. One that runs is stopped, in doubt."""
@@ -530,14 +609,11 @@ class Calls:
         call.task.cancel()
         return False
 
-    def _in_background(self, work: Awaitable[Any]) -> None:
-        task = asyncio.ensure_future(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-
     # -- reads that need no approval
 
-    async def free_read(self, target: Target, model_args: str, caller: Caller) -> Outcome | None:
+    async def free_read(
+        self, target: Target, model_args: str, caller: FrontCaller
+    ) -> Outcome | None:
         """Run a read that the policy allows. Return None for any other call."""
         if not isinstance(self.gate, Gate):
             return None  # the server decides
@@ -545,7 +621,8 @@ class Calls:
         terms: Terms = await plan.terms(codec.loads(model_args))
         if terms.verdict is not Verdict.ALLOW or terms.effect != "read":
             return None
-        args_hash, store = codec.sha256(model_args.encode()), self.gate.store
+        store = self.gate.store
+        args_hash = codec.sha256(model_args.encode())
         if await read(store, store.refusals_of, self.gate.agent, plan.tool_name, args_hash):
             return None  # only a person lets it run
         for last in (False, True):

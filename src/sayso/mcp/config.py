@@ -119,6 +119,12 @@ def parse_config(data: object, folder: Path, environ: Mapping[str, str]) -> Conf
         _upstream(name, _object(entry, f"mcpServers.{name}"), folder, environ, abandon)
         for name, entry in servers.items()
     )
+    holds: dict[str, float] = {}
+    for name, settings in _object(ours.get("clients", {}), "sayso.clients").items():
+        entry = _object(settings, f"sayso.clients.{name}")
+        for key in set(entry) - {"hold"}:
+            raise InvalidConfig(f"sayso.clients.{name}.{key} is unknown; use hold")
+        holds[name] = _seconds(entry, f"sayso.clients.{name}")
     prefixes: dict[str, str] = {}
     policy = _string(ours, "policy", "sayso", None)
     config = Config(
@@ -127,11 +133,11 @@ def parse_config(data: object, folder: Path, environ: Mapping[str, str]) -> Conf
         session=_string(ours, "session", "sayso", "default") or "",
         policy=None if policy is None else folder / Path(policy).expanduser(),
         hold=_seconds(ours, "sayso"),
-        holds=_holds(_object(ours.get("clients", {}), "sayso.clients")),
+        holds=holds,
     )
     for field_name in ("agent", "session"):
-        given = getattr(config, field_name)
-        if not given.strip() or len(given) > MAX_NAME // 4 or given.startswith("@"):
+        value = getattr(config, field_name)
+        if not value.strip() or len(value) > MAX_NAME // 4 or value.startswith("@"):
             raise InvalidConfig(
                 f"sayso.{field_name}: use 1 to {MAX_NAME // 4} characters, not beginning with @"
             )
@@ -159,7 +165,17 @@ def _upstream(
     _check_transport(entry, at)
 
     def fill(text: str, key: str) -> str:
-        return _expand_variables(text, f"{at}.{key}", environ)
+        """Replace ``${NAME}`` and ``${NAME:-default}`` with environment variables."""
+
+        def value(match: re.Match[str]) -> str:
+            value = environ.get(match[1]) or match[2]
+            if value is None:
+                raise InvalidConfig(
+                    f"{at}.{key} uses ${{{match[1]}}}: set that environment variable"
+                )
+            return value
+
+        return _VARIABLE.sub(value, text)
 
     ours = _settings(entry, f"{at}.", _SERVER_KEYS)
     prefix = _string(ours, "prefix", f"{at}.sayso", None)
@@ -210,18 +226,6 @@ def _check_transport(entry: Mapping[str, Any], at: str) -> None:
         )
 
 
-def _expand_variables(text: str, at: str, environ: Mapping[str, str]) -> str:
-    """Replace ``${NAME}`` and ``${NAME:-default}`` with environment variables."""
-
-    def value(found: re.Match[str]) -> str:
-        given = environ.get(found[1]) or found[2]
-        if given is None:
-            raise InvalidConfig(f"{at} uses ${{{found[1]}}}: set that environment variable")
-        return given
-
-    return _VARIABLE.sub(value, text)
-
-
 def _settings(entry: Mapping[str, Any], at: str, known: tuple[str, ...]) -> Mapping[str, Any]:
     ours = _object(entry.get("sayso", {}), f"{at}sayso")
     for key in ours:
@@ -233,23 +237,13 @@ def _settings(entry: Mapping[str, Any], at: str, known: tuple[str, ...]) -> Mapp
     return ours
 
 
-def _holds(clients: Mapping[str, Any]) -> dict[str, float]:
-    holds = {}
-    for name, given in clients.items():
-        entry = _object(given, f"sayso.clients.{name}")
-        for key in set(entry) - {"hold"}:
-            raise InvalidConfig(f"sayso.clients.{name}.{key} is unknown; use hold")
-        holds[name] = _seconds(entry, f"sayso.clients.{name}")
-    return holds
-
-
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    content = dict(pairs)
+    if len(content) < len(pairs):
         names = [name for name, _ in pairs]
         duplicate = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{duplicate!r} appears twice in one object")
-    return found
+    return content
 
 
 def _object(value: object, at: str) -> Mapping[str, Any]:
@@ -266,19 +260,19 @@ def _string(entry: Mapping[str, Any], key: str, at: str, default: str | None) ->
 
 
 def _string_map(value: object, at: str, fill: Callable[[str, str], str]) -> dict[str, str]:
-    found = _object(value, at)
-    for name, text in found.items():
+    texts = _object(value, at)
+    for name, text in texts.items():
         if not isinstance(text, str):
             raise InvalidConfig(f"{at}.{name}: write a string")
     key = at.rpartition(".")[2]
-    return {name: fill(text, f"{key}.{name}") for name, text in found.items()}
+    return {name: fill(text, f"{key}.{name}") for name, text in texts.items()}
 
 
 def _choice(entry: Mapping[str, Any], key: str, choices: Any, default: Any, at: str) -> Any:
     value = entry.get(key, default)
     if value not in get_args(choices):
-        wanted = " or ".join(f'"{choice}"' for choice in get_args(choices))
-        raise InvalidConfig(f"{at}.{key}: write {wanted}")
+        listed = " or ".join(f'"{choice}"' for choice in get_args(choices))
+        raise InvalidConfig(f"{at}.{key}: write {listed}")
     return value
 
 

@@ -7,32 +7,24 @@ tells them apart by the first message on stdio, and by the headers over HTTP.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
 import signal
 import socket
-import stat
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import anyio
 import httpx
 import mcp_types as types
 import uvicorn
-from anyio.abc import ObjectReceiveStream, ObjectSendStream
-from mcp.server import Server, ServerRequestContext
+from mcp.server import Server
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.lowlevel.server import NotificationOptions
 from mcp.server.models import InitializationOptions
 from mcp.server.stdio import stdio_server
-from mcp.shared.exceptions import MCPError
-from mcp.shared.message import ServerMessageMetadata, SessionMessage
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import AnyHttpUrl
 
 from sayso import codec
@@ -40,28 +32,21 @@ from sayso import text as visible
 from sayso.errors import NotAllowed, SaysoError
 from sayso.gate.framework import Outcome
 from sayso.inbox import authenticate
-from sayso.mcp.calls import ONE_REQUEST, Calls, OpenCall
+from sayso.mcp.calls import Calls, FrontCaller, OpenCall
 from sayso.mcp.state import STDIO, Connections
-from sayso.mcp.upstreams import LARGEST_MESSAGE, off_loop
+from sayso.mcp.upstreams import off_loop
 from sayso.rows import CallStatus
 from sayso.stores.base import Store
 from sayso.sync import read
 
 log = logging.getLogger("sayso.mcp")
 
-Context = ServerRequestContext[Any, Any]
 #: What a call of a tool returns. A dict is the server's own result, passed on unchanged.
 CallResult = types.CallToolResult | types.InputRequiredResult | dict[str, Any]
 
 WAIT_TOOL = "sayso_wait"
 #: The key of the notice about an edit, for clients that show structured content only.
 NOTICE = "sayso_notice"
-#: Claude Code sends the model's own id of a call under this key.
-TOOL_USE_ID = "claudecode/toolUseId"
-#: A client that declines faster than a person can read did not show the question.
-FASTEST_ANSWER = 0.5
-#: How long a question of a server waits for the client's user.
-_ELICIT_SECONDS = 600.0
 #: How long an unknown ticket takes, so that a model that repeats one does not spin.
 _UNKNOWN_SECONDS = 3.0
 #: How long a token counts as valid after it was checked.
@@ -124,83 +109,6 @@ WAIT = types.Tool(
 
 
 # -- a client that waits
-
-
-class FrontCaller:
-    """The client behind one request."""
-
-    def __init__(self, ctx: Context) -> None:
-        self.ctx = ctx
-        #: Identifies the client's connection: the session over HTTP, or the one on stdio. Over
-        #: HTTP in the modern era each request has its own.
-        self.connection: str = f"{ONE_REQUEST}{id(self)}"
-        if ctx.request is None:
-            self.connection = STDIO
-        elif "mcp-session-id" in ctx.request.headers:
-            self.connection = ctx.request.headers["mcp-session-id"]
-        self._last = -1.0
-        #: A question for a client of the modern era, and a future for the answer.
-        self.question: tuple[types.ElicitRequestParams, asyncio.Future[Any]] | None = None
-        #: Set when the request must return, to ask that question.
-        self.interrupted = asyncio.Event()
-
-    @property
-    def modern(self) -> bool:
-        """Whether the client speaks the era without server requests."""
-        return self.ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-
-    @property
-    def name(self) -> str:
-        params = self.ctx.session.client_params
-        return "" if params is None else params.client_info.name
-
-    @property
-    def tool_use_id(self) -> str | None:
-        """The model's own id of the call, if the client sent it."""
-        meta: Mapping[str, Any] = self.ctx.meta or {}
-        id = meta.get(TOOL_USE_ID)
-        return id if isinstance(id, str) and id else None
-
-    async def gone(self) -> bool:
-        """Return whether the client has disconnected. Over HTTP, only polling tells."""
-        return self.ctx.request is not None and bool(await self.ctx.request.is_disconnected())
-
-    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Report progress, which must increase, if the client asked for it."""
-        self._last = progress if progress > self._last else self._last + 0.000_001
-        with contextlib.suppress(Exception):  # the client may have left
-            await self.ctx.session.report_progress(self._last, total, message)
-
-    async def elicit(
-        self, params: types.ElicitRequestParams
-    ) -> types.ElicitResult | types.ErrorData:
-        """Ask the client's user a question of the server."""
-        offered = self.ctx.session.client_capabilities
-        if offered is None or offered.elicitation is None:
-            return types.ElicitResult(action="cancel")
-        began = time.monotonic()
-        try:
-            async with asyncio.timeout(_ELICIT_SECONDS):
-                answer = await (self._ask_modern(params) if self.modern else self._ask(params))
-        except (TimeoutError, MCPError):
-            return types.ElicitResult(action="cancel")
-        # Some clients decline what they cannot show. That is not a person's answer.
-        if answer.action == "decline" and time.monotonic() - began < FASTEST_ANSWER:
-            return types.ElicitResult(action="cancel")
-        return answer
-
-    async def _ask(self, params: types.ElicitRequestParams) -> types.ElicitResult:
-        return await self.ctx.session.send_request(
-            types.ElicitRequest(params=params),
-            types.ElicitResult,
-            metadata=ServerMessageMetadata(related_request_id=self.ctx.request_id),
-        )
-
-    async def _ask_modern(self, params: types.ElicitRequestParams) -> types.ElicitResult:
-        future: asyncio.Future[types.ElicitResult] = asyncio.get_running_loop().create_future()
-        self.question = params, future
-        self.interrupted.set()
-        return await future
 
 
 class CallResponder:
@@ -394,77 +302,8 @@ class ServerTokens:
 
 async def serve_stdio(server: Server[Any]) -> None:
     """Serve one client on standard input and output, until it closes the input."""
-    async with _standard_streams() as (reading, writing):
+    async with stdio_server() as (reading, writing):
         await server.run(reading, writing, server.create_initialization_options())
-
-
-@asynccontextmanager
-async def _standard_streams() -> AsyncIterator[tuple[Any, Any]]:
-    """Open standard input and output, and keep everything else in this process away from them.
-
-    The SDK's own streams hand each line to an OS thread, which takes longer than everything that
-    the proxy does with a read. They remain for input that is no pipe, such as a terminal.
-    """
-    modes = [os.fstat(number).st_mode for number in (0, 1)]
-    if not all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in modes):
-        async with stdio_server() as streams:
-            yield streams
-        return
-    loop = asyncio.get_running_loop()
-    source, sink = os.dup(0), os.dup(1)
-    nowhere = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nowhere, 0)
-    os.dup2(2, 1)  # what code prints by mistake must not reach the client
-    os.close(nowhere)
-    reader = asyncio.StreamReader(limit=LARGEST_MESSAGE)
-    await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb", 0)
-    )
-    transport, protocol = await loop.connect_write_pipe(
-        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(sink, "wb", 0)
-    )
-    try:
-        writer = asyncio.StreamWriter(transport, protocol, None, loop)
-        yield _LineReader(reader), _LineWriter(writer)
-    finally:
-        transport.close()
-
-
-class _LineReader(ObjectReceiveStream[SessionMessage | Exception]):
-    """Reads messages from a pipe."""
-
-    def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader = reader
-
-    async def receive(self) -> SessionMessage | Exception:
-        try:
-            line = await self._reader.readline()
-            if not line:
-                raise anyio.EndOfStream
-            return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
-        except ValueError as error:  # no JSON-RPC, or too long
-            return error
-
-    async def aclose(self) -> None:
-        """Do nothing: the pipe is closed with the process."""
-
-
-class _LineWriter(ObjectSendStream[SessionMessage]):
-    """Writes messages to a pipe."""
-
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
-        self._writer = writer
-
-    async def send(self, message: SessionMessage, /) -> None:
-        text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-        try:
-            self._writer.write(text.encode() + b"\n")
-            await self._writer.drain()
-        except ConnectionError:
-            raise anyio.BrokenResourceError from None
-
-    async def aclose(self) -> None:
-        self._writer.close()
 
 
 class _HttpServer(uvicorn.Server):

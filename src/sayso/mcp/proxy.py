@@ -35,15 +35,13 @@ from sayso.gate import Gate
 from sayso.gate.framework import FrameworkTool
 from sayso.gate.gate import policy_terms
 from sayso.gate.plan import Plan
-from sayso.mcp.calls import Calls, OpenCall, ServerConnectionLost
+from sayso.mcp.calls import Calls, Context, FrontCaller, OpenCall, ServerConnectionLost
 from sayso.mcp.config import VERSION, Config, OnAbandon
 from sayso.mcp.front import (
     WAIT,
     WAIT_TOOL,
     CallResponder,
     CallResult,
-    Context,
-    FrontCaller,
     FrontServer,
     agent_of,
     result_of,
@@ -242,32 +240,32 @@ class Proxy:
 
     async def _update_tools(self, upstream: Upstream) -> None:
         prefix = self.config.prefix_of(upstream.config)
-        found: dict[str, ProxyTool] = {}
+        offered: dict[str, ProxyTool] = {}
         for tool in upstream.tools:
             name = f"{prefix}{tool.name}"
-            other = self._tools.get(name) or found.get(name)
+            other = self._tools.get(name) or offered.get(name)
             if name == WAIT_TOOL or (other is not None and other.upstream is not upstream):
                 log.error("%s: skipped its tool %s: the name is in use", upstream.name, name)
                 continue
             if len(name) > _MAX_TOOL_NAME:
                 log.warning("%s: %s is longer than model APIs accept", upstream.name, name)
             if other is not None and other.tool == tool:
-                found[name] = other  # unchanged: its calls continue
+                offered[name] = other  # unchanged: its calls continue
                 continue
             try:
-                found[name] = _proxy_tool(upstream, tool, name)
+                offered[name] = _proxy_tool(upstream, tool, name)
             except (SaysoError, ValueError, TypeError) as error:
                 log.error("%s: skipped its tool %s: %s", upstream.name, name, error)
         accepted = self._accepted_by(upstream)
         pins = await accepted.pin(
-            {proxied.tool.name: proxied.pin.declared for proxied in found.values()}
+            {proxied.tool.name: proxied.pin.declared for proxied in offered.values()}
             | {INSTRUCTIONS: {"instructions": upstream.instructions}}
         )
         self._instructions[upstream.name] = pins.pop(INSTRUCTIONS)
-        for proxied in found.values():
+        for proxied in offered.values():
             proxied.pin = pins[proxied.tool.name]
         others = {n: tool for n, tool in self._tools.items() if tool.upstream is not upstream}
-        self._tools = {**others, **found}
+        self._tools = {**others, **offered}
         await self._ask_about_changes()
 
     def _accepted_by(self, upstream: Upstream) -> AcceptedDeclarations:
@@ -306,8 +304,8 @@ class Proxy:
             if declared is None:
                 unseen.append(upstream)
             else:
-                known = Pin(INSTRUCTIONS, declared, declared)
-                self._instructions.setdefault(upstream.name, known)
+                pin = Pin(INSTRUCTIONS, declared, declared)
+                self._instructions.setdefault(upstream.name, pin)
         await self._ask_about_changes()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_INSTRUCTIONS_SECONDS):
@@ -408,8 +406,9 @@ class Proxy:
         self, caller: FrontCaller, params: types.CallToolRequestParams
     ) -> CallResult:
         agent = agent_of(self.config.agent)
-        known, calls = agent in self._calls, self._calls_of(agent)
-        if not known:  # an agent that had no token when the proxy started
+        is_known = agent in self._calls
+        calls = self._calls_of(agent)
+        if not is_known:  # an agent that had no token when the proxy started
             await calls.resume_open_calls()
         if params.name == WAIT_TOOL:
             return await self._responder.wait_for_ticket(calls, caller, params.arguments or {})
@@ -432,7 +431,7 @@ class Proxy:
         return await self._responder.hold(calls, call, caller)
 
     def _no_tool(self, name: str) -> str:
-        shown = visible.inline(name)[:80]
+        short_name = visible.inline(name)[:80]
         for upstream in self._upstreams:
             prefix = self.config.prefix_of(upstream.config)
             if name.startswith(prefix) and upstream.error:
@@ -440,26 +439,26 @@ class Proxy:
                     f"Nothing was run: the MCP server {upstream.name!r} is not connected "
                     f"({upstream.error}). It is being reconnected; try again later."
                 )
-        return f"There is no tool {shown!r}; nothing was run. List the tools again."
+        return f"There is no tool {short_name!r}; nothing was run. List the tools again."
 
     # -- what is passed through
 
     async def _list_resources(
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        found = await self._list_all("resources")
+        resources = await self._list_all("resources")
         self._register_legacy_client(ctx)
-        for upstream, resource in found:
+        for upstream, resource in resources:
             self._resource_owners.setdefault(str(resource.uri), upstream)
-        return types.ListResourcesResult(resources=[resource for _, resource in found])
+        return types.ListResourcesResult(resources=[resource for _, resource in resources])
 
     async def _list_templates(
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
-        found = await self._list_all("resource_templates")
-        for upstream, template in found:
+        owned = await self._list_all("resource_templates")
+        for upstream, template in owned:
             self._resource_owners.setdefault(template.uri_template, upstream)
-        templates = [template for _, template in found]
+        templates = [template for _, template in owned]
         return types.ListResourceTemplatesResult(resource_templates=templates)
 
     async def _list_all(self, kind: ListKind) -> list[tuple[Upstream, Any]]:
@@ -473,7 +472,8 @@ class Proxy:
         self, ctx: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         await self._wait_for_servers()
-        uri, reason = str(params.uri), "no server has it"
+        uri = str(params.uri)
+        reason = "no server has it"
         for upstream in self._owners_of(uri):
             try:
                 return await upstream.send(lambda client: client.read_resource(uri))
@@ -530,13 +530,13 @@ class Proxy:
     async def _list_prompts(
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListPromptsResult:
-        found = await self._list_all("prompts")
+        owned = await self._list_all("prompts")
         self._register_legacy_client(ctx)
         prompts = [
             prompt.model_copy(
                 update={"name": f"{self.config.prefix_of(upstream.config)}{prompt.name}"}
             )
-            for upstream, prompt in found
+            for upstream, prompt in owned
         ]
         return types.ListPromptsResult(prompts=prompts)
 
@@ -597,11 +597,11 @@ def _proxy_tool(upstream: Upstream, tool: types.Tool, name: str) -> ProxyTool:
         raise ValueError("it has no name")
     if tool.execution is not None and tool.execution.task_support == "required":
         raise ValueError("it runs only as an MCP task, and the proxy does not pass on tasks")
-    config, hints = upstream.config, tool.annotations
-    reads = config.trust_hints and hints is not None and hints.read_only_hint is True
+    hints = tool.annotations
+    reads = upstream.config.trust_hints and hints is not None and hints.read_only_hint is True
     own = Declared(
         effect="read" if reads else "once",
-        record=config.record,
+        record=upstream.config.record,
         stated=frozenset({"effect", "record"} if reads else {"record"}),
     )
     gated = FrameworkTool(

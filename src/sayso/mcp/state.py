@@ -261,19 +261,19 @@ class AcceptedDeclarations:
         A declaration that is seen for the first time is accepted as it is.
         """
         await self.load()
-        new = {name: one for name, one in declarations.items() if name not in self._accepted}
+        new = {n: item for n, item in declarations.items() if n not in self._accepted}
         if new:
             await self._add(new)
         pins: dict[str, Pin] = {}
         for name, declared in declarations.items():
-            known = self._accepted[name]
-            pins[name] = Pin(name, declared, declared if declared in known else known[-1])
+            versions = self._accepted[name]
+            pins[name] = Pin(name, declared, declared if declared in versions else versions[-1])
         return pins
 
     def newest(self, name: str) -> Declaration | None:
         """Return the declaration that was accepted last."""
-        known = self._accepted.get(name)
-        return known[-1] if known else None
+        versions = self._accepted.get(name)
+        return versions[-1] if versions else None
 
     async def ask(self, pin: Pin, shown: str) -> bool:
         """Ask people to accept a change. If they have accepted it, apply it and return True.
@@ -314,13 +314,13 @@ class AcceptedDeclarations:
 
     def _accept(self, declarations: Mapping[str, Declaration]) -> None:
         for name, declared in declarations.items():
-            known = self._accepted.setdefault(name, [])
-            if declared not in known:
-                known.append(declared)
+            versions = self._accepted.setdefault(name, [])
+            if declared not in versions:
+                versions.append(declared)
 
     def _accept_stored(self, state: StateFile) -> None:
-        for name, known in state.tools.get(self._server, {}).items():
-            for declared in known:
+        for name, versions in state.tools.get(self._server, {}).items():
+            for declared in versions:
                 self._accept({name: declared})
 
     async def _add(self, declarations: dict[str, Declaration]) -> None:

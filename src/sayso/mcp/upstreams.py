@@ -47,7 +47,8 @@ ListKind = Literal["prompts", "resources", "resource_templates"]
 #: Seconds to wait for a server that is being started or reconnected.
 CONNECT_SECONDS = 30.0
 #: Seconds between attempts to reconnect.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 15.0
 #: A connection that lasted this many seconds resets the pause between attempts.
 _STABLE_SECONDS = 10.0
 #: Errors with which a server or its transport gives up on a call that may have had an effect.
@@ -58,7 +59,8 @@ _MAX_WATCHED = 1000
 _MAX_PAGES = 100
 #: Seconds that a server may take to exit, after its input is closed and after SIGTERM. With the
 #: SDK's own values the proxy could not end within two seconds.
-_EXIT_SECONDS, _KILL_SECONDS = 0.7, 0.3
+_EXIT_SECONDS = 0.7
+_KILL_SECONDS = 0.3
 
 #: Converting more characters than this takes so long that other calls would wait.
 _LARGE = 100_000
@@ -274,10 +276,10 @@ class Upstream:
             offered = [(kind, getattr(client.server_capabilities, kind)) for kind in _LISTS]
             followed = [kind for kind, has in offered if has and has.list_changed]
             if followed:
-                wanted = {f"{kind}_list_changed": kind in followed for kind in _LISTS}
+                kinds = {f"{kind}_list_changed": kind in followed for kind in _LISTS}
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(CONNECT_SECONDS):
-                        await self._follow(client, **wanted).wait()
+                        await self._follow(client, **kinds).wait()
                 for kind in followed:  # nothing reported what changed before the stream was open
                     self._schedule_relist(kind)
         for uri in list(self._watched):
@@ -361,7 +363,8 @@ class Upstream:
 
     async def _relist(self) -> None:
         while self._stale:
-            kind, client = self._stale.pop(), self._client
+            kind = self._stale.pop()
+            client = self._client
             if client is None:
                 return  # connecting reads everything
             if kind == "tools":
@@ -497,14 +500,15 @@ async def _accept_result(name: str, result: types.CallToolResult) -> None:
 
 
 async def _pages(fetch: Callable[..., Awaitable[Any]]) -> Sequence[Any]:
-    found, cursor = [], None
+    pages: list[Any] = []
+    cursor = None
     for _ in range(_MAX_PAGES):
         page = await fetch(cursor=cursor)
-        found.append(page)
+        pages.append(page)
         cursor = page.next_cursor
         if cursor is None:
             break
-    return found
+    return pages
 
 
 def _failure_reason(error: BaseException) -> str:
