@@ -14,8 +14,8 @@ from sayso.errors import StoreError
 from sayso.inbox.people import names_of
 from sayso.server.access import until_access_ends
 from sayso.server.auth import CurrentReviewer, Identity, count_stream
-from sayso.server.feed import Item
-from sayso.server.openapi import EVENT_SCHEMA, errors
+from sayso.server.feed import RIGHTS_EVENTS, Item
+from sayso.server.openapi import errors, event_stream
 from sayso.server.service import Service, service_of
 from sayso.sync import read, to_thread
 
@@ -31,10 +31,7 @@ _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
     summary="Stream events",
     response_class=StreamingResponse,
     responses={
-        200: {
-            "content": {"text/event-stream": {"schema": EVENT_SCHEMA}},
-            "description": "`event: change` for each event",
-        },
+        **event_stream("`event: change` for each event"),
         **errors(401, 403, 422, 429),
     },
 )
@@ -71,21 +68,20 @@ async def _frames(
     service: Service, who: Identity, after: str | None, counted: ExitStack
 ) -> AsyncGenerator[bytes, None]:
     idle = b": welcome\nretry: 2000\n\n"
-    admin, names = who.role == "admin", names_of(who.reviewer)
+    admin = who.role == "admin"
+    names = names_of(who.reviewer)
 
     def may_see(item: Item) -> bool:
         return admin or item.audience.includes(names)
 
     with counted:
-        async for batch in service.feed.follow(after, KEEP_ALIVE):
+        async for items in service.feed.follow(after, KEEP_ALIVE):
             # What comes after the end of access must not be sent, even before the watch notices it.
-            if (
-                batch.changes_rights
-                and await read(service.store, who.seconds_left, service.store) <= 0
-            ):
+            rights_changed = any(item.type in RIGHTS_EVENTS for item in items)
+            if rights_changed and await read(service.store, who.seconds_left, service.store) <= 0:
                 yield _END
                 return
-            frames = batch.seen_by(who.reviewer, may_see)
-            if frames or not batch.items:
+            frames = b"".join(item.frame for item in items if may_see(item))
+            if frames or not items:
                 yield frames or idle
             idle = b": keep-alive\n\n"
