@@ -40,7 +40,10 @@ def card(request: Request, now: datetime) -> list[Line]:
     if request.question is not None:
         lines += _question(request)
     elif request.tool is None:
-        lines += _bare_approval(request)
+        lines += _heading("What you would be approving")
+        lines += block(str(request.args.get("text", "")))
+        if request.args.get("details"):
+            lines += numbered(request.args["details"])
     else:
         lines += _arguments(request)
     lines += _result(request)
@@ -61,11 +64,11 @@ def title(request: Request, now: datetime) -> Iterator[Line]:
     subject = name(request.tool) if request.tool else ""
     level = request.risk.level
     ends = request.expires_at
-    said = ""
+    expiry = ""
     if ends is not None and request.status == "pending":
         left = f"expires {clock(ends, now)} (in {length(ends, now)})"
-        said = left if ends > now else f"expired {clock(ends, now)}"
-    parts = (what, subject, f"risk {level.upper()}", said)
+        expiry = left if ends > now else f"expired {clock(ends, now)}"
+    parts = (what, subject, f"risk {level.upper()}", expiry)
     yield Line(
         "  ".join(part for part in parts if part), "bold red" if level in HIGH_RISKS else "bold"
     )
@@ -73,8 +76,9 @@ def title(request: Request, now: datetime) -> Iterator[Line]:
 
 def clock(at: datetime, now: datetime) -> str:
     """Format a time in the local time zone, with the date only if it is not today."""
-    local, today = at.astimezone(), now.astimezone().date()
-    return f"{local:%H:%M}" if local.date() == today else f"{local:%Y-%m-%d %H:%M}"
+    local = at.astimezone()
+    is_today = local.date() == now.astimezone().date()
+    return f"{local:%H:%M}" if is_today else f"{local:%Y-%m-%d %H:%M}"
 
 
 def length(later: datetime, earlier: datetime) -> str:
@@ -87,36 +91,35 @@ def length(later: datetime, earlier: datetime) -> str:
 
 
 def _warnings(request: Request) -> Iterator[Line]:
-    shown = [request.args, request.note, request.description, request.preview, request.tool]
-    shown += [request.title, "" if request.evidence is None else request.evidence.text]
-    shown += [request.agent, request.run, request.original, request.written]
+    texts = [request.args, request.note, request.description, request.preview, request.tool]
+    texts += [request.title, "" if request.evidence is None else request.evidence.text]
+    texts += [request.agent, request.run, request.original, request.written]
     if request.question is not None:
-        shown += [request.question.text]
-        shown += [[o.label, o.description, o.answer] for o in request.question.options]
-    for note in text.notes(shown):
-        yield Line(note, "bold yellow", "! ", "bold yellow")
+        texts += [request.question.text]
+        texts += [[o.label, o.description, o.answer] for o in request.question.options]
+    warnings = [*text.notes(texts)]
     if request.kind == "in_doubt":
-        words = "It was started, but its outcome is unknown. It may have taken effect."
-        yield Line(words, "bold yellow", "! ", "bold yellow")
+        warnings.append("It was started, but its outcome is unknown. It may have taken effect.")
         if request.execution.attempt_running:
-            words = "Its attempt still runs, so it cannot run again yet."
-            yield Line(words, "bold yellow", "! ", "bold yellow")
+            warnings.append("Its attempt still runs, so it cannot run again yet.")
     for rejection in request.refusals:
         words = "An equal call was rejected before."
         if rejection.by is not None and rejection.at is not None:
             at = f"{rejection.at.astimezone():%Y-%m-%d %H:%M}"
             words = f"{name(rejection.by)} rejected an equal call at {at}"
             words += f": {text.inline(rejection.message)}" if rejection.message else "."
+        warnings.append(words)
+    for words in warnings:
         yield Line(words, "bold yellow", "! ", "bold yellow")
     if request.evidence is not None:
         yield Line(_ANSWERS[request.evidence.answer], "bold")
 
 
 def _facts(request: Request, now: datetime) -> Iterator[Line]:
-    asked = f"{name(request.agent)}, run {name(request.run)}"
+    origin = f"{name(request.agent)}, run {name(request.run)}"
     if request.thread != request.run:
-        asked += f", thread {name(request.thread)}"
-    yield _fact("agent", asked)
+        origin += f", thread {name(request.thread)}"
+    yield _fact("agent", origin)
     at = f"{clock(request.created_at, now)} ({length(now, request.created_at)} ago)"
     yield _fact("asked", f"{at} for {name(request.requester)}" if request.requester else at)
     if request.risk.reasons:
@@ -153,14 +156,6 @@ def _arguments(request: Request) -> Iterator[Line]:
     if request.original is not None:
         yield from _heading("Changed by a reviewer")
         yield from diff(request.original, request.args)
-
-
-def _bare_approval(request: Request) -> Iterator[Line]:
-    """Yield a text and its details, as ``gate.confirm`` stores them."""
-    yield from _heading("What you would be approving")
-    yield from block(str(request.args.get("text", "")))
-    if request.args.get("details"):
-        yield from numbered(request.args["details"])
 
 
 def _question(request: Request) -> Iterator[Line]:
@@ -224,11 +219,11 @@ def _footer(request: Request) -> Iterator[Line]:
 
 def diff(before: Mapping[str, Json], after: Mapping[str, Json]) -> Iterator[Line]:
     """Yield what an edit changes, line by line, with the sign in the gutter."""
-    old, new = listed(_in_order_of(dict(after), dict(before))), listed(dict(after))
+    old = listed(_in_order_of(dict(after), dict(before)))
+    new = listed(dict(after))
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=len(new) > _LONG)
     for group in matcher.get_grouped_opcodes(_AROUND):
-        span = f"from line {group[0][3] + 1}"
-        yield Line(span, "dim", "  ")
+        yield Line(f"from line {group[0][3] + 1}", "dim", "  ")
         for tag, i1, i2, j1, j2 in group:
             if tag == "equal":
                 yield from _with_sign(new[j1:j2], " ", "")
@@ -241,8 +236,8 @@ def _in_order_of(model: Json, value: Json) -> Json:
     """Return ``value`` with its keys in the order of ``model``: reordering is not a change."""
     if isinstance(model, dict) and isinstance(value, dict):
         keys = [key for key in model if key in value]
-        known = {key: _in_order_of(model[key], value[key]) for key in keys}
-        return known | {key: part for key, part in value.items() if key not in known}
+        ordered = {key: _in_order_of(model[key], value[key]) for key in keys}
+        return ordered | {key: part for key, part in value.items() if key not in ordered}
     if isinstance(model, list) and isinstance(value, list):
         pairs = zip(model, value, strict=False)
         return [*(_in_order_of(*pair) for pair in pairs), *value[len(model) :]]
@@ -275,9 +270,9 @@ def background(
     yield _fact("reviewer", " or ".join(map(name, request.reviewers)) or "anyone")
     yield _fact("votes", _votes(request) if request.quorum > 1 else "1 needed")
     if request.tool is not None:
-        counts = Counter(one.status for one in before)
-        ended = ", ".join(f"{count} {status}" for status, count in counts.items())
-        yield _fact("similar", ended or "none yet")
+        counts = Counter(earlier.status for earlier in before)
+        outcomes = ", ".join(f"{count} {status}" for status, count in counts.items())
+        yield _fact("similar", outcomes or "none yet")
     yield from _heading("History")
     for event in events:
         at = moment(event.at).astimezone()

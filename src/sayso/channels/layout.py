@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from sayso import text
 
-NARROWEST, WIDEST = 20, 200
+NARROWEST = 20
+WIDEST = 200
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][\w.:/@+\-]*", re.ASCII)
 _BLOCK = re.compile(r" *(\[\d+\] )?│ ")
@@ -81,13 +82,13 @@ def _with_tabs(row: str) -> str:
 
 def rows(lines: Iterable[Line], width: int) -> list[Row]:
     """Wrap lines into rows of at most that width."""
-    found: list[Row] = []
+    ready: list[Row] = []
     for line in lines:
         gutter = line.gutter
         for part in wrapped(line.text, width - len(gutter), width - len(line.more)):
-            found.append(Row(gutter, line.gutter_style, part, line.style))
+            ready.append(Row(gutter, line.gutter_style, part, line.style))
             gutter = line.more
-    return found
+    return ready
 
 
 def wrapped(line: str, width: int, rest: int | None = None) -> list[str]:
@@ -95,11 +96,13 @@ def wrapped(line: str, width: int, rest: int | None = None) -> list[str]:
     width = max(width, _SMALLEST)
     if len(line) <= width and line.isascii():
         return [line]
-    parts, start = [], 0
+    parts: list[str] = []
+    start = 0
     while start < len(line):
         end = _end(line, start, width)
         parts.append(line[start:end])
-        start, width = end, max(rest or width, _SMALLEST)
+        start = end
+        width = max(rest or width, _SMALLEST)
     return parts or [""]
 
 
@@ -125,7 +128,8 @@ def _fit(line: str, start: int, width: int) -> int:
         while end < len(line) and _cells(line[end]) == 0:
             end += 1
         return end
-    used, end = 0, start
+    used = 0
+    end = start
     while end < len(line):
         cells = _cells(line[end])
         if used + cells > width and end > start:

@@ -17,6 +17,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,6 +39,7 @@ _LISTED = 8  # of the requests that a grant would cover
 _SIMILAR = 100  # closed requests of the same tool that are counted
 _LONGEST_PROMPT = 80
 _NOTHING = object()
+_STATE = attrgetter("status", "digest", "votes")
 _JSON_STARTS = ("{", "[", '"')
 _DONE = {
     "approve": "Approved.",
@@ -134,8 +136,7 @@ class Prompt:
 
     def changed(self) -> bool:
         """Return whether the request was decided, voted on, edited or expired since drawn."""
-        before, now = self.request, self.review.read()
-        return (now.status, now.digest, now.votes) != (before.status, before.digest, before.votes)
+        return _STATE(self.review.read()) != _STATE(self.request)
 
     def reload(self) -> PromptResult | None:
         """Read the request again. Return a result if it is no longer pending."""
@@ -156,12 +157,12 @@ class Prompt:
 
     def draw(self) -> None:
         """Show the card, or its first page. What was not shown cannot be approved."""
-        whole = rows(card(self.request, utc_now()), self.screen.width)
+        card_rows = rows(card(self.request, utc_now()), self.screen.width)
         room = max(self.screen.height - 2 - _LONGEST_PROMPT // self.screen.width, 6)
-        self.whole = len(whole)
+        self.whole = len(card_rows)
         self.shown = self.whole if self.whole <= room else room - 1
         self.screen.say("-" * self.screen.width if not self.screen.plain else "", "dim")
-        self.screen.show_rows(whole[: self.shown])
+        self.screen.show_rows(card_rows[: self.shown])
         if not self.seen:
             more = f"rows 1-{self.shown} of {self.whole}: type v to see the rest"
             self.screen.say(more, "bold yellow")
@@ -173,12 +174,13 @@ class Prompt:
 
     def view(self) -> None:
         """Show the rest of the card page by page, or all of it again."""
-        whole = rows(card(self.request, utc_now()), self.screen.width)
+        card_rows = rows(card(self.request, utc_now()), self.screen.width)
         # A resized terminal wraps the card differently: start over.
-        start = self.shown if len(whole) == self.whole and not self.seen else 0
-        seen, self.whole = self.seen, len(whole)
-        turned = self.screen.show_pages(whole, start, self)
-        self.shown = self.whole if seen else turned
+        start = self.shown if len(card_rows) == self.whole and not self.seen else 0
+        was_seen = self.seen
+        self.whole = len(card_rows)
+        turned = self.screen.show_pages(card_rows, start, self)
+        self.shown = self.whole if was_seen else turned
         self.screen.show(title(self.request, utc_now()))
         self.screen.settle()
 
@@ -204,8 +206,8 @@ class Prompt:
 
     def choose(self, question: str, keys: Iterable[str]) -> str:
         """Return one of these keys; ask again for anything else."""
-        known = tuple(keys)
-        return self.match(question, lambda words: words if words in known else None, known)
+        valid = tuple(keys)
+        return self.match(question, lambda words: words if words in valid else None, valid)
 
     def match(
         self,
@@ -217,11 +219,11 @@ class Prompt:
         """Return the first line that ``read`` accepts. Raise ``_Left`` after ``TRIES`` others."""
         for _ in range(TRIES):
             typed = self.read_line(question)
-            found = None if typed.pasted else read(typed.text.strip().lower())
-            if found is not None:
-                return found
-            said = "Pasted text is ignored" if typed.pasted else "Nothing was decided"
-            self.say(f"{said}: type one of {', '.join(valid)}, then Enter.{hint}")
+            answer = None if typed.pasted else read(typed.text.strip().lower())
+            if answer is not None:
+                return answer
+            notice = "Pasted text is ignored" if typed.pasted else "Nothing was decided"
+            self.say(f"{notice}: type one of {', '.join(valid)}, then Enter.{hint}")
             self.screen.settle()  # the rest of a paste may still be on its way
         self.say(f"{TRIES} invalid answers.")
         raise _Left
@@ -237,7 +239,8 @@ class Prompt:
 
     def confirmed(self, *, unseen: str = "") -> bool:
         """Ask for the tool's name if the risk is high or something was not shown."""
-        request, reasons = self.request, []
+        request = self.request
+        reasons: list[str] = []
         if not self.seen:
             reasons.append(
                 f"rows {self.shown + 1}-{self.whole} were not shown (type v to see them)"
@@ -285,8 +288,8 @@ class Prompt:
 def outcome_of(request: Request, type: str, *, in_doubt: bool = False) -> str:
     """Return what a decision led to, in one sentence."""
     if request.status == "pending" and type in ("approve", "edit"):
-        votes, missing = len(request.votes), request.quorum - len(request.votes)
-        return f"Approval {votes} of {request.quorum}: {missing} more needed."
+        votes = len(request.votes)
+        return f"Approval {votes} of {request.quorum}: {request.quorum - votes} more needed."
     return (_DONE_IN_DOUBT if in_doubt else _DONE)[type]
 
 
@@ -397,9 +400,9 @@ def _show_changes(prompt: Prompt, args: dict[str, Json]) -> tuple[str, str]:
     schema = prompt.request.schema
     before = redact_declared(prompt.request.editable, schema)
     after = redact_declared(args, schema, was=prompt.request.editable)
-    whole = prompt.show([Line("Your changes", "bold"), *diff(before, after)])
+    complete = prompt.show([Line("Your changes", "bold"), *diff(before, after)])
     key = prompt.choose("[a]pprove with these changes, [e]dit again, [b]ack >", ("a", "e", "b"))
-    return key, "" if whole else "you did not see all of your changes"
+    return key, "" if complete else "you did not see all of your changes"
 
 
 def _answer(prompt: Prompt) -> PromptResult | None:
@@ -490,8 +493,8 @@ def picked(question: Question, words: str) -> Json:
     numbers = [part for part in words.replace(",", " ").split() if part]
     if not numbers or not all(part.isdecimal() and part.isascii() for part in numbers):
         return None
-    places, last = [int(part) for part in numbers], len(question.options)
-    if len(set(places)) < len(places) or not 1 <= min(places) <= max(places) <= last:
+    places = [int(part) for part in numbers]
+    if len(set(places)) < len(places) or not set(places) <= {*range(1, len(question.options) + 1)}:
         return None
     answers = [question.options[place - 1].answer for place in places]
     if question.multiple:
@@ -530,23 +533,32 @@ class Key:
     label: str
     help: str
     act: _Act
+    #: The decision that it makes. The key is left out if the request's rule does not allow that.
+    decision: str = ""
 
 
 _APPROVAL = {
-    "a": Key("[a]pprove", "approve: run it exactly as shown", _approve),
-    "e": Key("[e]dit", "edit the arguments in your editor, then approve", _edit),
-    "r": Key("[r]eject", "reject, with a reason for the agent", _reject),
-    "x": Key("[x] stop", "reject, and stop the run", _stop),
-    "m": Key("[m] respond", "respond: give the result yourself; the tool does not run", _respond),
+    "a": Key("[a]pprove", "approve: run it exactly as shown", _approve, "approve"),
+    "e": Key("[e]dit", "edit the arguments in your editor, then approve", _edit, "edit"),
+    "r": Key("[r]eject", "reject, with a reason for the agent", _reject, "reject"),
+    "x": Key("[x] stop", "reject, and stop the run", _stop, "reject"),
+    "m": Key(
+        "[m] respond",
+        "respond: give the result yourself; the tool does not run",
+        _respond,
+        "respond",
+    ),
 }
 _QUESTION = {
     "m": Key("[m] answer", "answer in your own words, or as JSON in your editor", _answer),
     "r": Key("[r]efuse", "refuse to answer", _reject),
 }
 _DOUBT = {
-    "1": Key("[1] it did run", "it did run: give its result", _respond),
-    "2": Key("[2] run it again", "run it again, although it may have taken effect", _approve),
-    "3": Key("[3] give up", "give up: record it as failed", _reject),
+    "1": Key("[1] it did run", "it did run: give its result", _respond, "respond"),
+    "2": Key(
+        "[2] run it again", "run it again, although it may have taken effect", _approve, "approve"
+    ),
+    "3": Key("[3] give up", "give up: record it as failed", _reject, "reject"),
 }
 _ALWAYS = {
     "s": Key("[s]kip", "skip: leave it pending", _skip),
@@ -562,22 +574,18 @@ TABLES = {
     "for a call in doubt": _DOUBT,
     "always": _ALWAYS,
 }
-_DOUBT_DECISION_OF = {"1": "respond", "2": "approve", "3": "reject"}
-_DECISION_OF = {"a": "approve", "e": "edit", "r": "reject", "x": "reject", "m": "respond"}
 
 
 def keys_for(request: Request) -> dict[str, Key]:
     """Return the keys for this request, without decisions that its rule does not allow."""
-    if request.kind == "in_doubt":
-        keys = {k: key for k, key in _DOUBT.items() if _DOUBT_DECISION_OF[k] in request.allowed}
-        return {**keys, **_ALWAYS}
     question = request.question
-    if question is None:
-        keys = {k: key for k, key in _APPROVAL.items() if _DECISION_OF[k] in request.allowed}
-        return {**keys, **_ALWAYS}
-    keys = dict(_QUESTION)
-    if not question.free_text and question.schema is None:
-        del keys["m"]
+    if request.kind == "in_doubt" or question is None:
+        table = _DOUBT if request.kind == "in_doubt" else _APPROVAL
+        keys = {letter: key for letter, key in table.items() if key.decision in request.allowed}
+    else:
+        keys = dict(_QUESTION)
+        if not question.free_text and question.schema is None:
+            del keys["m"]
     return {**keys, **_ALWAYS}
 
 
@@ -616,7 +624,8 @@ def _unless_woken(prompt: Prompt, act: _Act) -> PromptResult | None:
 
 
 def _ask_for_key(prompt: Prompt) -> PromptResult | None:
-    keys, question = keys_for(prompt.request), prompt.request.question
+    keys = keys_for(prompt.request)
+    question = prompt.request.question
     labels = [key.label for key in keys.values()]
     valid = list(keys)
     if question is not None and question.options:
@@ -666,10 +675,10 @@ def _in_editor(content: str) -> str:
     except ValueError as error:
         raise _EditorError(f"$VISUAL or $EDITOR cannot be read: {error}") from None
     if not command:
-        found = next(filter(shutil.which, _FALLBACK_EDITORS), None)
-        if found is None:
+        fallback = next(filter(shutil.which, _FALLBACK_EDITORS), None)
+        if fallback is None:
             raise _EditorError("there is no editor: set EDITOR to one")
-        command = [found]
+        command = [fallback]
     with tempfile.TemporaryDirectory(prefix="sayso-") as folder:  # readable by this user only
         path = Path(folder) / "edit.json"
         path.touch(0o600)
@@ -703,9 +712,9 @@ def skeleton(rules: Json) -> Json:
 def _empty(rules: Json, root: Json, depth: int) -> Json:
     if not isinstance(rules, Mapping) or not depth:
         return None
-    for given in ("default", "const"):
-        if given in rules:
-            return rules[given]
+    for keyword in ("default", "const"):
+        if keyword in rules:
+            return rules[keyword]
     if rules.get("enum"):
         return rules["enum"][0]
     if "$ref" in rules:

@@ -35,8 +35,10 @@ SETTLE_SECONDS = 0.3
 #: Terminals cut lines at this length.
 LONGEST_LINE = 4_000
 
-_PASTE_ON, _PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
-_PASTE_BEGIN, _PASTE_END = b"\x1b[200~", b"\x1b[201~"
+_PASTE_ON = "\x1b[?2004h"
+_PASTE_OFF = "\x1b[?2004l"
+_PASTE_BEGIN = b"\x1b[200~"
+_PASTE_END = b"\x1b[201~"
 _INTERRUPT = b"\x03"
 _COLOURS = {
     "standard": ColorSystem.STANDARD,
@@ -78,8 +80,8 @@ def can_prompt() -> bool:
     if os.environ.get("CI", "").lower() not in _FALSE:
         return False
     try:
-        both = sys.stdin.isatty() and sys.stdout.isatty()
-        return both and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+        on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        return on_terminal and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
     except (AttributeError, ValueError, OSError):  # closed, replaced, or no controlling terminal
         return False
 
@@ -89,8 +91,8 @@ def screen_width() -> int:
     try:
         columns = os.get_terminal_size(sys.stdout.fileno()).columns
     except (AttributeError, ValueError, OSError):
-        given = os.environ.get("COLUMNS", "")
-        columns = int(given) if given.isdecimal() else 0
+        setting = os.environ.get("COLUMNS", "")
+        columns = int(setting) if setting.isdecimal() else 0
     return min(max(columns or 100, NARROWEST), WIDEST)
 
 
@@ -131,8 +133,8 @@ def _painted(words: str, style: str, colours: str | None, no_color: bool) -> str
 def _controls(style: str, colours: str, no_color: bool) -> tuple[str, str]:
     """Return the control sequences before and after a text of this style."""
     parsed = Style.parse(style)
-    wanted = parsed.without_color if no_color else parsed
-    begin, _, end = wanted.render("|", color_system=_COLOURS[colours]).partition("|")
+    allowed = parsed.without_color if no_color else parsed
+    begin, _, end = allowed.render("|", color_system=_COLOURS[colours]).partition("|")
     return begin, end
 
 
@@ -225,7 +227,8 @@ class Screen:
         """Show rows page by page. Return how many were shown when the person stopped."""
         last = start
         while last < len(ready):
-            first, last = last, min(last + max(self.height - 4, 5), len(ready))
+            first = last
+            last = min(first + max(self.height - 4, 5), len(ready))
             self.show_rows(ready[first:last])
             if last < len(ready):
                 where = f"rows {first + 1}-{last} of {len(ready)}"

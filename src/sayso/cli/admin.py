@@ -77,11 +77,11 @@ def list_grants(
 ) -> None:
     """List grants and refusals. `sayso grants` alone does the same."""
     with reading(store) as box:
-        found = box.grants_sync(live_only=not every)
+        live_grants = box.grants_sync(live_only=not every)
         refusals = _all_refusals(box, live_only=not every)
-        value = [output.grant_json(box, grant) for grant in found]
+        value = [output.grant_json(box, grant) for grant in live_grants]
         value += [output.refusal_json(refusal) for refusal in refusals]
-        lines = [*output.grant_lines(box, found), *output.refusal_lines(refusals)]
+        lines = [*output.grant_lines(box, live_grants), *output.refusal_lines(refusals)]
         output.emit(value, lines, json=json, plain=plain)
 
 
@@ -115,8 +115,8 @@ def lift_refusal(
     with opened(store) as box:
         who = caller(box, token_file).must_be("reviewer", "admin")
         ids = [refusal.id for refusal in _all_refusals(box, live_only=False)]
-        found = only_match(ids, refusal_id, "refusal", "sayso grants")
-        refusal = box.lift_refusal_sync(found, by=who.reviewer)
+        full_id = only_match(ids, refusal_id, "refusal", "sayso grants")
+        refusal = box.lift_refusal_sync(full_id, by=who.reviewer)
         output.emit(output.refusal_json(refusal), f"Lifted {refusal.id}.", json=json)
 
 
@@ -182,9 +182,9 @@ def list_tokens(
     """List tokens and their owners."""
     with reading(store) as box:
         now = box.store.now()
-        found = [token for token in box.store.credentials() if every or token.live(now)]
-        value = [output.token_json(token, box.store) for token in found]
-        output.emit(value, output.token_lines(found, box.store), json=json, plain=plain)
+        listed = [token for token in box.store.credentials() if every or token.live(now)]
+        value = [output.token_json(token, box.store) for token in listed]
+        output.emit(value, output.token_lines(listed, box.store), json=json, plain=plain)
 
 
 @tokens.command("revoke")
@@ -203,9 +203,9 @@ def revoke(
     with opened(store) as box:
         who = caller(box, token_file).must_be("admin")
         every = box.store.credentials()
-        named = tuple(token.id for token in every if token.person == token_id)
-        if named:
-            ended = revoke_tokens(box.store, token_id, named, by=who.reviewer)
+        token_ids = tuple(token.id for token in every if token.person == token_id)
+        if token_ids:
+            ended = revoke_tokens(box.store, token_id, token_ids, by=who.reviewer)
         else:
             ids = [token.id for token in every]
             token = only_match(ids, token_id, "token", "sayso token list")
@@ -346,17 +346,14 @@ def _read_checkpoint(file: Path) -> Checkpoint | None:
 
 
 def _report_lines(report: Any) -> list[Line]:
-    events, threads = text.many(report.events, "event"), text.many(report.threads, "thread")
-    read = f"{events} of {threads}, {text.many(report.seals, 'seal')}"
+    read = f"{text.many(report.events, 'event')} of {text.many(report.threads, 'thread')}"
+    read += f", {text.many(report.seals, 'seal')}"
     if report.unmoved:
         read += f"; {text.many(report.unmoved, 'thread')} unchanged since the checkpoint"
     if report.ok:
-        tail = (
-            f"; {text.many(report.unsealed, 'event')} after the last seal"
-            if report.unsealed
-            else ""
-        )
-        return [Line(f"The audit log is intact: {read}{tail}.", "bold green")]
+        if report.unsealed:
+            read += f"; {text.many(report.unsealed, 'event')} after the last seal"
+        return [Line(f"The audit log is intact: {read}.", "bold green")]
     first, *others = report.problems
     lines = [Line(f"The audit log is broken ({read}). First problem:", "bold red")]
     lines += [Line(text.inline(str(first)), "bold red", "  ")]
@@ -367,15 +364,9 @@ def _report_lines(report: Any) -> list[Line]:
 
 
 def report_json(report: Any) -> dict[str, Any]:
-    return {
-        "ok": report.ok,
-        "threads": report.threads,
-        "unmoved": report.unmoved,
-        "events": report.events,
-        "seals": report.seals,
-        "unsealed": report.unsealed,
-        "problems": [asdict(problem) for problem in report.problems],
-    }
+    names = ("ok", "threads", "unmoved", "events", "seals", "unsealed")
+    values = {name: getattr(report, name) for name in names}
+    return {**values, "problems": [asdict(problem) for problem in report.problems]}
 
 
 @audit.command("explain")
@@ -395,9 +386,9 @@ def explain_request(
         ids = box.store.calls_like(request_id, 7)
         # A row that was deleted has events, under its whole id.
         name = only_match(ids, request_id, "request", "sayso inbox") if ids else request_id
-        found = explained(box.store, name)
-    output.emit(explained_json(found), _explained_lines(found), json=json, plain=plain)
-    raise typer.Exit(Exit.OK if found.ok else Exit.PROBLEM)
+        explanation = explained(box.store, name)
+    output.emit(explained_json(explanation), _explained_lines(explanation), json=json, plain=plain)
+    raise typer.Exit(Exit.OK if explanation.ok else Exit.PROBLEM)
 
 
 def explained_json(found: Any) -> dict[str, Any]:
@@ -500,15 +491,8 @@ def coverage(
     values: list[dict[str, Any]] = []
     lines = [Line(_COLUMNS.format("tool", "called", "decided by", "verdict", "calls"), "bold")]
     for (tool, inside, source, denied), number in sorted(counts.items()):
-        values.append(
-            {
-                "tool": tool,
-                "inside": inside,
-                "decided_by": source,
-                "denied": denied,
-                "calls": number,
-            }
-        )
+        value = {"tool": tool, "inside": inside, "decided_by": source, "denied": denied}
+        values.append({**value, "calls": number})
         where = "inside a call" if inside else "by the agent"
         verdict = "denied" if denied else "allowed" if source else ""
         lines.append(Line(_COLUMNS.format(name(tool), where, _DECIDED_BY[source], verdict, number)))
@@ -575,13 +559,13 @@ def check(
     if tool is None:
         output.emit(rules_json(rules), _summary(rules, file), json=json, plain=plain)
         return
-    given = common.json_object(args)
+    call_args = common.json_object(args)
     now = datetime.now(UTC) if at is None else common.point_in_time(at, "--at")
-    found = explain(
-        rules, ToolCall(tool, given), agent=agent, now=now, needs_approval=needs_approval
+    explanation = explain(
+        rules, ToolCall(tool, call_args), agent=agent, now=now, needs_approval=needs_approval
     )
-    lines = _explanation_lines(found, tool)
-    output.emit(explanation_json(found), lines, json=json, plain=plain)
+    lines = _explanation_lines(explanation, tool)
+    output.emit(explanation_json(explanation), lines, json=json, plain=plain)
 
 
 @policy.command("explain")
@@ -615,18 +599,18 @@ def explain_command(
 
     if (command is None) == (tool is None):
         raise Usage("give a shell command, or --tool NAME --args JSON")
-    given = {"command": command} if tool is None else common.json_object(args)
-    called = ToolCall(tool or "Bash", {"cwd": cwd, **given})
+    call_args = {"command": command} if tool is None else common.json_object(args)
+    called = ToolCall(tool or "Bash", {"cwd": cwd, **call_args})
     now = datetime.now(UTC)
-    found = explain(read_policy(str(file)), called, agent=agent, now=now)
+    explanation = explain(read_policy(str(file)), called, agent=agent, now=now)
     parts = explain_call(called.name, called.args)
-    shown = [{"part": part, "kinds": kinds} for part, kinds in parts]
-    value = {**explanation_json(found), "parts": shown}
+    parts_json = [{"part": part, "kinds": kinds} for part, kinds in parts]
+    value = {**explanation_json(explanation), "parts": parts_json}
     lines = [
         Line(f"{text.inline(part)}: {'; '.join(kind.rstrip('.') for kind in kinds)}", "", "  ")
         for part, kinds in parts
     ]
-    lines += _explanation_lines(found, called.name)
+    lines += _explanation_lines(explanation, called.name)
     output.emit(value, lines, json=json, plain=plain)
 
 
@@ -662,16 +646,16 @@ def _own_calls(rule: Rule) -> str:
 
 
 def rules_json(rules: Policy) -> dict[str, Any]:
-    named = [rule.name or f"rule {number}" for number, rule in enumerate(rules.rules, 1)]
+    names = [rule.name or f"rule {number}" for number, rule in enumerate(rules.rules, 1)]
     own = {
         title: _own_calls(rule)
-        for title, rule in zip(named, rules.rules, strict=True)
+        for title, rule in zip(names, rules.rules, strict=True)
         if rule.verdict is Verdict.ASK
     }
     return {
         "default": rules.default,
         "digest": rules.digest,
-        "rules": named,
+        "rules": names,
         "requester_may_approve": own,
     }
 

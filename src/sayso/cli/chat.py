@@ -153,8 +153,10 @@ def _serve(url: str, port: int, *, opens: bool, auth: bool) -> None:
 def _folder(data: Path | None) -> Iterator[Path]:
     """Yield the folder given by ``--data``, or a temporary one."""
     if data is None:
-        with tempfile.TemporaryDirectory(prefix="sayso-demo-", ignore_cleanup_errors=True) as made:
-            yield Path(made)
+        with tempfile.TemporaryDirectory(
+            prefix="sayso-demo-", ignore_cleanup_errors=True
+        ) as folder:
+            yield Path(folder)
         return
     try:
         data.mkdir(parents=True, exist_ok=True)

@@ -237,10 +237,10 @@ def json_value(value: str, option: str) -> Json:
 
 def json_object(args: str) -> dict[str, Json]:
     """Parse the JSON object of ``--args``."""
-    given = json_value(args, "--args")
-    if not isinstance(given, dict):
+    content = json_value(args, "--args")
+    if not isinstance(content, dict):
         raise Usage("--args: give one JSON object")
-    return given
+    return content
 
 
 def listen_address(value: str, option: str) -> tuple[str, int]:

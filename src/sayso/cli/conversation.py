@@ -16,7 +16,7 @@ import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import TextIO
 
 from pydantic_core import to_jsonable_python
 from rich.cells import cell_len
@@ -118,11 +118,16 @@ class Conversation:
 
     def goodbye(self) -> Exit:
         """Print what is pending and how to continue. Return ``PENDING`` if something is."""
-        waiting = self._pending()
+        run = self.agent.store.live_run(self.thread)
+        if run is None:  # a cancelled run may have left a call in doubt
+            waiting: Sequence[Request] = self.inbox.pending_sync(
+                agent=self.agent.name, thread=self.thread, kind="in_doubt"
+            ).items
+        else:
+            waiting = self._waiting_in(run)
         if waiting:
             verb = "needs" if len(waiting) == 1 else "need"
-            live = self.agent.store.live_run(self.thread) is not None
-            why = "The run is paused." if live else "The run has ended."
+            why = "The run has ended." if run is None else "The run is paused."
             count = text.many(len(waiting), "request")
             self.screen.say(f"{count} {verb} a decision. {why}", "bold yellow")
         if is_in_memory(self.agent.store.url):
@@ -145,8 +150,8 @@ class Conversation:
             raise Conflict(
                 f"thread {self.thread!r} belongs to agent {run.agent!r}: name another with --thread"
             )
-        said = [codec.loads(body) for _, body in self.agent.store.messages(self.thread)]
-        spoken = [m for m in said if m["role"] in ("user", "assistant") and m.get("content")]
+        messages = [codec.loads(body) for _, body in self.agent.store.messages(self.thread)]
+        spoken = [m for m in messages if m["role"] in ("user", "assistant") and m.get("content")]
         if spoken:
             self.screen.say("Earlier in this thread:", "dim")
         for message in spoken[-_LAST_WORDS:]:
@@ -156,19 +161,11 @@ class Conversation:
             return None
         return self._follow(self.agent.stream_resume(run.id))
 
-    def _pending(self) -> Sequence[Request]:
-        run = self.agent.store.live_run(self.thread)
-        if run is None:  # a cancelled run may have left a call in doubt
-            return self.inbox.pending_sync(
-                agent=self.agent.name, thread=self.thread, kind="in_doubt"
-            ).items
-        return self._waiting_in(run)
-
     def _waiting_in(self, run: Run) -> Sequence[Request]:
         """Return the pending requests of a run and of its sub-agents."""
-        found = self.inbox.pending_sync(agent=run.agent, thread=run.thread, limit=500).items
-        inner = [self._waiting_in(one) for one in inner_runs(self.agent.store, run)]
-        return [*found, *(request for requests in inner for request in requests)]
+        own = self.inbox.pending_sync(agent=run.agent, thread=run.thread, limit=500).items
+        inner = [self._waiting_in(inner_run) for inner_run in inner_runs(self.agent.store, run)]
+        return [*own, *(request for requests in inner for request in requests)]
 
     # -- deciding
 
@@ -208,7 +205,11 @@ class Conversation:
                 typed = self._read_line(waiting)
             except Woken:
                 assert result is not None
-                self._say_who_decided(waiting)
+                for request in [self.inbox.get_sync(r.id) for r in waiting]:
+                    if request.decision is not None and request.status != "pending":
+                        by = name(request.decision.by)
+                        words = f"{subject(request)}: {request.decision.type} by {by}, elsewhere"
+                        self.screen.say(words, "bold")
                 return self._resume(result)
             words = self._text_of(typed)
             if words == "/decide" and waiting:
@@ -263,15 +264,9 @@ class Conversation:
         else:
             if words != "/help":
                 self.screen.say(f"There is no command {text.inline(words)}. Use one of these:")
-            known = {**{word: help for word, (help, _) in self.commands.items()}, **_HELP}
-            lines = [Line(said, "", f"  {word:<8} ", "bold") for word, said in known.items()]
+            help_texts = {**{word: help for word, (help, _) in self.commands.items()}, **_HELP}
+            lines = [Line(what, "", f"  {word:<8} ", "bold") for word, what in help_texts.items()]
             self.screen.show(lines)
-
-    def _say_who_decided(self, waiting: Iterable[Request]) -> None:
-        for request in [self.inbox.get_sync(r.id) for r in waiting]:
-            if request.decision is not None and request.status != "pending":
-                by, how = name(request.decision.by), request.decision.type
-                self.screen.say(f"{subject(request)}: {how} by {by}, elsewhere", "bold")
 
     # -- running
 
@@ -391,7 +386,11 @@ def once(
             exit_soon(Exit.PENDING)  # closing the runner would wait for a tool's worker thread
             raise
     if json:
-        output.print_json(_result_json(result))
+        names = ("status", "thread", "run", "output", "error", "refusal")
+        value = {name: getattr(result, name) for name in names}
+        pending = [output.shown_json(request) for request in result.interruptions]
+        value |= {"output": to_jsonable_python(result.output), "interruptions": pending}
+        output.print_json(value)
     elif printer is not None and result.status == "paused":
         printer.waiting(result.interruptions)
         decide = ["sayso", "inbox", "--decide", "--store", agent.store.url]
@@ -411,18 +410,6 @@ async def _follow_to_the_end(
         raise
     assert result is not None
     return result
-
-
-def _result_json(result: RunResult) -> dict[str, Any]:
-    return {
-        "status": result.status,
-        "thread": result.thread,
-        "run": result.run,
-        "output": to_jsonable_python(result.output),
-        "error": result.error,
-        "refusal": result.refusal,
-        "interruptions": [output.shown_json(request) for request in result.interruptions],
-    }
 
 
 _LONG = 500
@@ -469,8 +456,8 @@ class EventPrinter:
     def line(self, mark: str, words: str, style: str) -> None:
         """Print a mark and words, which must be inert; they are cut after two rows."""
         target = console(plain=self._plain)
-        shown = cut(words, 2 * target.width - 12)
-        show(target, [Line(shown, "", f"  {mark} ", style)])
+        row = cut(words, 2 * target.width - 12)
+        show(target, [Line(row, "", f"  {mark} ", style)])
 
     def _say(self, piece: str) -> None:
         if self._speech is None:
@@ -486,8 +473,8 @@ class EventPrinter:
             tool = self._agent.store.tool(call.tool_digest)
             schema = None if tool is None else codec.loads(tool.schema)["parameters"]
             args = redact_declared(codec.loads(call.args), schema)
-            shown = [f"{name(key)}={_short(codec.dumps(args[key]), as_json=True)}" for key in args]
-            words += f"({', '.join(shown)})"
+            parts = [f"{name(key)}={_short(codec.dumps(args[key]), as_json=True)}" for key in args]
+            words += f"({', '.join(parts)})"
             words += " as edited" if call.original is not None else ""
         again = f", attempt {event.attempt}" if event.attempt > 1 else ""
         self.line("▸", f"{words} runs{again}", "dim")
@@ -513,7 +500,8 @@ class EventPrinter:
     def closed(self, requests: Iterable[Request]) -> None:
         """Print why requests were closed without running."""
         for request in requests:
-            what, decided = subject(request), request.decision
+            what = subject(request)
+            decided = request.decision
             question = request.question is not None
             if request.status == "rejected" and decided is not None:
                 why = f": {text.inline(decided.message)}" if decided.message else ""
@@ -562,12 +550,12 @@ class TextWriter:
         self._began = False
 
     def add(self, piece: str) -> None:
-        whole = self._rest + piece
-        cut = max((found.start() for found in _BLANKS.finditer(whole)), default=0)
-        if len(whole) - cut > _LONGEST_WORD:
-            cut = len(whole)
-        self._rest = whole[cut:]
-        self._write(whole[:cut])
+        text_so_far = self._rest + piece
+        cut = max((blank.start() for blank in _BLANKS.finditer(text_so_far)), default=0)
+        if len(text_so_far) - cut > _LONGEST_WORD:
+            cut = len(text_so_far)
+        self._rest = text_so_far[cut:]
+        self._write(text_so_far[:cut])
 
     def end(self) -> None:
         """Write the rest, and end the line."""
@@ -579,8 +567,8 @@ class TextWriter:
         self._out.flush()
 
     def _write(self, words: str) -> None:
-        shown = text.visible(words).text.replace("\t", "    ")
-        for word in _WORD.findall(shown):
+        inert = text.visible(words).text.replace("\t", "    ")
+        for word in _WORD.findall(inert):
             self._place(word)
         self._out.flush()
 
@@ -601,4 +589,5 @@ class TextWriter:
 
     def _line(self) -> None:
         self._out.write(f"\n{GUTTER}" if self._began else GUTTER)
-        self._began, self._column = True, 0
+        self._began = True
+        self._column = 0

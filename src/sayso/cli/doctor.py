@@ -63,7 +63,9 @@ def doctor(
 def _run_checks(url: str) -> Iterator[Check]:
     yield Check("sayso", "ok", f"{sayso.__version__}, Python {platform.python_version()}")
     try:
-        with closing(_storage(url)) as storage:
+        common.check_shared(url)
+        path = address_of(url).path
+        with closing(PostgresChecks(url) if path is None else SqliteChecks(path)) as storage:
             if not (yield from storage.checks()):
                 return
             with reading(url) as box:
@@ -76,12 +78,6 @@ def _run_checks(url: str) -> Iterator[Check]:
         yield Check("key", "wrong", str(error))
     except SaysoError as error:
         yield Check("store", "wrong", f"cannot be used: {error}")
-
-
-def _storage(url: str) -> SqliteChecks | PostgresChecks:
-    common.check_shared(url)
-    address = address_of(url)
-    return PostgresChecks(url) if address.path is None else SqliteChecks(address.path)
 
 
 # -- keys, clock, restores
@@ -140,7 +136,7 @@ _VERIFIES = (
 
 def _key(store: Store, rows: Rows) -> Iterator[Check]:
     """Report which keys there are, and where they come from."""
-    ids = ", ".join(one.id for one in store.keys.keys)
+    ids = ", ".join(key.id for key in store.keys.keys)
     signs = "" if store.keys.can_sign else "; it can only verify, so decisions are made elsewhere"
     if os.environ.get(ENVIRONMENT) is not None:
         yield Check("key", "ok", f"{ids}, from {ENVIRONMENT}{signs}")
@@ -159,8 +155,8 @@ def _needed_keys(store: Store, rows: Rows) -> Iterator[Check]:
         for column in row
         for key_id in _SIGNED.findall(column or "")
     }
-    here = [one.id for one in store.keys.keys]
-    if missing := sorted(needed - {*here}):
+    present = [key.id for key in store.keys.keys]
+    if missing := sorted(needed - {*present}):
         words = (
             f"{', '.join(missing)} signed open rows, but is missing here: add it to "
             f"{ENVIRONMENT} on this machine, after the first key"
@@ -170,7 +166,7 @@ def _needed_keys(store: Store, rows: Rows) -> Iterator[Check]:
     words = (
         f"open rows were signed with {', '.join(sorted(needed))}" if needed else "none is needed"
     )
-    if spare := [key_id for key_id in here[1:] if key_id not in needed]:
+    if spare := [key_id for key_id in present[1:] if key_id not in needed]:
         words += (
             f"; you can drop {', '.join(spare)} where nobody reads closed requests or the old "
             "record"
@@ -216,13 +212,13 @@ def _started_from_backup(store: Store, rows: Rows) -> Micros | None:
     if address_of(store.url).kind != "postgresql":
         return None
     try:
-        found = rows(_LABEL, ())
+        label_rows = rows(_LABEL, ())
     except StoreError:
         return None  # only some users may read the server's files
     first = store.events("", 1)
-    if not (found and found[0][0] and first):
+    if not (label_rows and label_rows[0][0] and first):
         return None
-    label = int(found[0][0])
+    label = int(label_rows[0][0])
     return label if first[0][1].at < label + SECOND else None  # file times are whole seconds
 
 
@@ -231,7 +227,8 @@ def _people(store: Store, rows: Rows) -> Iterator[Check]:
     now = store.now()
     # The store's own lists leave out rows whose MAC fails, so the unchecked rows are read too.
     with store.snapshot() as unchecked:
-        people, tokens = unchecked.people(), unchecked.credentials()
+        people = unchecked.people()
+        tokens = unchecked.credentials()
     forged = [p for p in people if p.active and _is_forged(store, p, person_bytes(p))]
     bad = [t for t in tokens if t.live(now) and _is_forged(store, t, credential_bytes(t))]
     if forged or bad:
@@ -256,31 +253,33 @@ def _is_forged(store: Store, row: Person | Credential, signed: bytes) -> bool:
 
 
 def _listed(found: list[Credential]) -> str:
-    shown = ", ".join(f"{name(person.person)} ({person.role})" for person in found[:_NAMED])
-    return shown + f" and {len(found) - _NAMED} more" * (len(found) > _NAMED)
+    listed = ", ".join(f"{name(person.person)} ({person.role})" for person in found[:_NAMED])
+    return listed + f" and {len(found) - _NAMED} more" * (len(found) > _NAMED)
 
 
 def _tier(store: Store, rows: Rows) -> Iterator[Check]:
     """Report the tier: how far Sayso protects this setup (see the table in SECURITY.md)."""
     now = store.now()
-    hooked, proxied = (
-        {row[0] for row in rows(agents, ())} for agents in (_HOOKED_AGENTS, _PROXIED_AGENTS)
-    )
+    hooked = {row[0] for row in rows(_HOOKED_AGENTS, ())}
+    proxied = {row[0] for row in rows(_PROXIED_AGENTS, ())}
     others = hooked | proxied
     agents = {row[0] for row in rows(_AGENTS, ())} - others
     tokens = {t.person for t in store.credentials() if t.role == "agent" and t.live(now)} - others
-    here = agents - tokens
-    said = [_HOOKED.format(_names(hooked))] if hooked else []
-    said += [_PROXIED.format(_names(proxied))] if proxied else []
+    embedded = agents - tokens
+    tiers = []
+    if hooked:
+        tiers.append(_HOOKED.format(_names(hooked)))
+    if proxied:
+        tiers.append(_PROXIED.format(_names(proxied)))
     if not store.keys.can_sign:
-        said = [_VERIFIES]
-    elif tokens and here:
-        said.append(_MIXED.format(_names(tokens), _names(here)))
+        tiers = [_VERIFIES]
+    elif tokens and embedded:
+        tiers.append(_MIXED.format(_names(tokens), _names(embedded)))
     elif tokens:
-        said.append(_SERVER)
-    elif here or not others:
-        said.append(_EMBEDDED)
-    yield Check("tier", "note", "; ".join(said))
+        tiers.append(_SERVER)
+    elif embedded or not others:
+        tiers.append(_EMBEDDED)
+    yield Check("tier", "note", "; ".join(tiers))
 
 
 def _names(found: Iterable[str]) -> str:
@@ -330,7 +329,8 @@ def _waiting(store: Store, rows: Rows) -> Iterator[Check]:
 
 def _count(store: Store, kind: str | None, noun: str) -> str:
     """Count pending requests, up to a limit: a page is cheap, and a count is not."""
-    count, after = 0, None
+    count = 0
+    after = None
     while count < _MOST_COUNTED:
         page = store.page(Query(kind=kind, after=after, limit=500))
         count += len(page)
@@ -377,8 +377,8 @@ def _due(store: Store, rows: Rows) -> Iterator[Check]:
 
 def _broken(store: Store, rows: Rows) -> Iterator[Check]:
     """Report runs that fail every time a worker resumes them."""
-    found = [_last_failure(rows, *row) for row in rows(_TAKEN_UP, (_MOST_RUNS,))]
-    failures = [failure for failure in found if failure is not None]
+    last_failures = [_last_failure(rows, *row) for row in rows(_TAKEN_UP, (_MOST_RUNS,))]
+    failures = [failure for failure in last_failures if failure is not None]
     for run, agent, body in failures[:_NAMED]:
         words = f"run {name(run)} of {name(agent)} has failed {body['times']} times or more"
         yield Check("broken", "wrong", f"{words}: {body['error']}")

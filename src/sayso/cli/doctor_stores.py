@@ -44,26 +44,24 @@ def span(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def schema_check(version: int, newest: int) -> Check:
+def schema_check(version: int, database: Literal["sqlite", "postgres"]) -> StorageChecks:
     """Compare the version of the tables with the newest one that this Sayso knows."""
+    newest = newest_version(database)
     words = f"version {version}; this sayso knows {newest}"
     if version > newest:
-        return Check("schema", "wrong", f"{words}: written by a newer version of Sayso: upgrade")
-    if version < SCHEMA_VERSION:
+        yield Check("schema", "wrong", f"{words}: written by a newer version of Sayso: upgrade")
+    elif version < SCHEMA_VERSION:
         unreleased = "a development version that was never released: open another store"
-        return Check("schema", "wrong", f"{words}; {unreleased}")
-    if version < newest:
+        yield Check("schema", "wrong", f"{words}; {unreleased}")
+    elif version < newest:
         later = "the next process that opens it upgrades it: make a backup first"
-        return Check("schema", "note", f"{words}; {later}")
-    return Check("schema", "ok", words)
+        yield Check("schema", "note", f"{words}; {later}")
+    else:
+        yield Check("schema", "ok", words)
+    return version == newest
 
 
 _LITTLE = 512 * 1024 * 1024
-
-
-def _header(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(20)
 
 
 class SqliteChecks:
@@ -80,10 +78,7 @@ class SqliteChecks:
         yield from self._mode()
         yield from self._journal()
         yield from self._disk()
-        version = self._file.version()
-        newest = newest_version("sqlite")
-        yield schema_check(version, newest)
-        return version == newest
+        return (yield from schema_check(self._file.version(), "sqlite"))
 
     def _mode(self) -> Iterator[Check]:
         mode = stat.S_IMODE(self._path.stat().st_mode)
@@ -98,7 +93,10 @@ class SqliteChecks:
     def _journal(self) -> Iterator[Check]:
         # An immutable file reports no journal, but its header does. While a log exists, a process
         # may have locks on the file, and closing the file here would drop those of this one.
-        header = b"" if Path(f"{self._path}-wal").exists() else _header(self._path)
+        header = b""
+        if not Path(f"{self._path}-wal").exists():
+            with self._path.open("rb") as file:
+                header = file.read(20)
         if not header or header[18:] == b"\2\2":
             yield Check("durable", "ok", "WAL; each commit is synced to disk")
         else:
@@ -178,17 +176,13 @@ class PostgresChecks:
             words = f"the encoding {encoding} cannot store every text: create a database in UTF8"
             yield Check("encoding", "wrong", words)
         settings = dict(self._ask(_SETTINGS, [*_NAMES, *self._unsafe]))
-        for check in (self._durable, self._standby):
-            yield from check(settings)
-        for check_server in (self._identity, self._pooler, self._connections, self._oldest):
-            yield from check_server()
-        return (yield from self._tables())
-
-    def _tables(self) -> StorageChecks:
-        version = self._database.version()
-        newest = newest_version("postgres")
-        yield schema_check(version, newest)
-        return version == newest
+        yield from self._durable(settings)
+        yield from self._standby(settings)
+        yield from self._identity()
+        yield from self._pooler()
+        yield from self._connections()
+        yield from self._oldest()
+        return (yield from schema_check(self._database.version(), "postgres"))
 
     def _durable(self, settings: dict[str, str]) -> Iterator[Check]:
         pairs = self._unsafe.items()
@@ -237,15 +231,16 @@ class PostgresChecks:
     def _connections(self) -> Iterator[Check]:
         ((used, most),) = self._ask(_CONNECTIONS)
         words = f"{used} of {most} in use; a server or worker takes up to {_PER_PROCESS}"
-        state: Any = "ok"
         if used + _PER_PROCESS > most:
-            words, state = f"{words}: raise max_connections, or use a pooler", "wrong"
-        yield Check("sessions", state, words)
+            words += ": raise max_connections, or use a pooler"
+            yield Check("sessions", "wrong", words)
+        else:
+            yield Check("sessions", "ok", words)
 
     def _oldest(self) -> Iterator[Check]:
-        found = self._ask(_OLDEST)
-        if found and found[0][1] > _OPEN_SECONDS:
-            pid, seconds = found[0]
+        oldest = self._ask(_OLDEST)
+        if oldest and oldest[0][1] > _OPEN_SECONDS:
+            pid, seconds = oldest[0]
             words = (
                 f"session {pid} has had a writing transaction open for {span(seconds)}: the live "
                 "feed and webhooks wait for it to end"

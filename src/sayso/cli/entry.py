@@ -60,11 +60,11 @@ def app_of(command: str = "") -> typer.Typer:
     app = new_app()
     for name in [command] if command in COMMANDS else COMMANDS:
         module, attribute = COMMANDS[name]
-        found = getattr(import_module(f"sayso.cli.{module}"), attribute)
-        if isinstance(found, typer.Typer):
-            app.add_typer(found, name=name)
+        target = getattr(import_module(f"sayso.cli.{module}"), attribute)
+        if isinstance(target, typer.Typer):
+            app.add_typer(target, name=name)
         else:
-            app.command(name)(found)
+            app.command(name)(target)
     return app
 
 

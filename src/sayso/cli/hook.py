@@ -111,14 +111,14 @@ def install(
     Without --server and --store, it creates a store and a token in your data folder, and prints
     the command that serves that store. What the hook needs is in a file that only you can read.
     """
-    found = AGENTS[agent]
-    if prompts and not found.permission:
-        raise Usage(f"--prompts: {found.title} has no hook for its prompts")
+    target = AGENTS[agent]
+    if prompts and not target.permission:
+        raise Usage(f"--prompts: {target.title} has no hook for its prompts")
     if defer and agent != "claude":
         raise Usage("--defer is for claude only")
     if prompts and defer:
         raise Usage("--defer works before a tool use, so not with --prompts")
-    path = _file(found, project=project, user=user)
+    path = _file(target, project=project, user=user)
     config_file = settings.config_file(agent)
     options = HookOptions(
         config=str(config_file),
@@ -130,18 +130,18 @@ def install(
     config = _config(server, token_file, store, policy)
     if print_:
         print(f"{path}:")
-        output.print_json(settings.with_hook(found, path, options))
+        output.print_json(settings.with_hook(target, path, options))
         return
     serve = ""
     if config is None:
         config, serve = _own_config(agent, config_file)
     settings.save_config(config_file, config)
-    changed = settings.install(found, path, options)
+    changed = settings.install(target, path, options)
     print(f"{'Installed the hook in' if changed else 'The hook is already in'} {path}")
     print(f"It asks {config.server or config.store} (see {config_file})")
     if replace_prompts:
         print(
-            f"What a preset allows runs without the rules and prompts of {found.title}: if the "
+            f"What a preset allows runs without the rules and prompts of {target.title}: if the "
             "preset is wrong about a call, nothing else stops it."
         )
     if agent == "codex":
@@ -155,9 +155,9 @@ def install(
 @hook.command("uninstall")
 def uninstall(agent: Name, project: Project = False, user: User = False) -> None:
     """Remove the hook from an agent's settings, and nothing else."""
-    found = AGENTS[agent]
-    path = _file(found, project=project, user=user)
-    removed = settings.uninstall(found, path)
+    target = AGENTS[agent]
+    path = _file(target, project=project, user=user)
+    removed = settings.uninstall(target, path)
     print(f"{'Removed the hook from' if removed else 'There is no hook of Sayso in'} {path}")
 
 
@@ -229,9 +229,9 @@ def doctor(
     findings = list(_findings(agent))
     ok = all(finding.level != "problem" for finding in findings)
     lines = [
-        Line(text.inline(one.message), style, f"{sign} {one.name:<24} ", style)
-        for one in findings
-        for sign, style in [_SIGNS[one.level]]
+        Line(text.inline(result.message), style, f"{sign} {result.name:<24} ", style)
+        for result in findings
+        for sign, style in [_SIGNS[result.level]]
     ]
     value = {"ok": ok, "checks": [finding._asdict() for finding in findings]}
     output.emit(value, lines, json=json, plain=plain)
@@ -245,19 +245,19 @@ def _findings(agent: str | None) -> Iterator[CheckResult]:
             "warning",
             "SAYSO_TOKEN is set: an agent started here can decide as that person. Unset it",
         )
-    found = {
-        name: list(diagnosis.check(one, Path.cwd()))
-        for name, one in AGENTS.items()
+    results = {
+        name: list(diagnosis.check(coding_agent, Path.cwd()))
+        for name, coding_agent in AGENTS.items()
         if agent in (None, name)
     }
     absent = {
         name
-        for name, checks in found.items()
-        if all(one.name == name and "not installed" in one.message for one in checks)
+        for name, checks in results.items()
+        if all(check.name == name and "not installed" in check.message for check in checks)
     }
-    if agent is None and absent == set(found):
+    if agent is None and absent == set(results):
         yield CheckResult("hooks", "problem", "none is installed: run `sayso hook install`")
-    for name, checks in found.items():
+    for name, checks in results.items():
         if agent is not None or name not in absent:
             yield from checks
 
@@ -306,12 +306,12 @@ def attack(
     sign, style = _SIGNS["problem"]
     lines = [
         Line(
-            text.inline("; then ".join(one.attack.calls)),
+            text.inline("; then ".join(attempt.attack.calls)),
             "",
-            f"{sign} {one.attack.effect:<8} ",
+            f"{sign} {attempt.attack.effect:<8} ",
             style,
         )
-        for one in unasked
+        for attempt in unasked
     ]
     lines.append(
         Line(f"{len(unasked)} of {text.many(len(outcomes), 'attack')} would run unasked", "bold")
@@ -362,9 +362,9 @@ def try_real_agent(
         outcomes.append({**outcome._asdict(), "ok": outcome.ok})
         if not json:
             sign, style = _SIGNS["ok" if outcome.ok else "problem"]
-            said = text.inline(outcome.happened)
+            happened = text.inline(outcome.happened)
             more = "" if outcome.ok else f" (expected: {outcome.expected})"
-            row = f"{outcome.case:<{width}}  {said}{more}  {outcome.seconds:.0f} s"
+            row = f"{outcome.case:<{width}}  {happened}{more}  {outcome.seconds:.0f} s"
             show(out, [Line(row, style, f"{sign} ", style)])
     if json:
         output.print_json({"ok": ok, "agent": agent, "cases": outcomes})

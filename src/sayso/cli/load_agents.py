@@ -40,14 +40,14 @@ def load_together(targets: Sequence[str], url: str) -> tuple[Store, list[Resumab
     agents = [_load_target(target) for target in targets]
     own = [store for agent in agents if (store := store_of(agent)) is not None]
     unsaid = url == DEFAULT_STORE and not os.environ.get("SAYSO_STORE")
-    kept = own[0] if own and unsaid else open_store(url)
+    shared = own[0] if own and unsaid else open_store(url)
     for agent in agents:
         if [other.name for other in agents].count(agent.name) > 1:
             raise Usage(f"two agents are named {agent.name!r}: rename one")
-        lend_store(agent, kept)
-        if wrong := store_mismatch(agent, kept):
+        lend_store(agent, shared)
+        if wrong := store_mismatch(agent, shared):
             raise Usage(f"{wrong}: pass --store, or do not name a store in your code")
-    return kept, agents
+    return shared, agents
 
 
 def _load_target(target: str) -> Resumable:
@@ -83,9 +83,9 @@ async def _shown_here(request: Request) -> None:
 
 
 def _import_module(name: str) -> ModuleType:
-    here = os.getcwd()
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)  # as `python -m` does
+    folder = os.getcwd()
+    if folder not in sys.path and "" not in sys.path:
+        sys.path.insert(0, folder)  # as `python -m` does
     try:
         return import_module(name)
     except Exception as error:
@@ -101,21 +101,21 @@ def _call_factory(target: str, value: Any) -> Resumable:
             f"{target} is {_describe(value)}, not a sayso.Agent or a function that returns one"
         )
     try:
-        made = value()
+        result = value()
     except SaysoError:
         raise
     except Exception as error:
         raise _unusable(f"{target}() failed", error) from error
-    if inspect.isawaitable(made):
-        if inspect.iscoroutine(made):
-            made.close()  # avoids a warning: it is never awaited
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()  # avoids a warning: it is never awaited
         raise Usage(
             f"{target} is an async function: use a plain one, because whatever it opens would "
             "belong to an event loop that ends with it"
         )
-    if not _is_agent(made):
-        raise Usage(f"{target}() returned {_describe(made)}, not a sayso.Agent")
-    agent: Resumable = made
+    if not _is_agent(result):
+        raise Usage(f"{target}() returned {_describe(result)}, not a sayso.Agent")
+    agent: Resumable = result
     return agent
 
 

@@ -23,7 +23,8 @@ from sayso.stores.base import Store
 from sayso.types import HIGH_RISKS, Grant, Micros, Refusal, Request, iso, moment
 from sayso.views import credential_json, request_json
 
-_NARROW, _WIDE = 72, 100
+_NARROW = 72
+_WIDE = 100
 _SHORTEST_ID = 10
 _SUBJECT = 120
 
@@ -52,9 +53,9 @@ def short_ids(requests: Sequence[Request]) -> list[str]:
     """Return the ids of a page, shortened as far as they stay unique."""
     ids = [request.id for request in requests]
     size = _SHORTEST_ID
-    while len({one[:size] for one in ids}) < len(set(ids)):
+    while len({id[:size] for id in ids}) < len(set(ids)):
         size += 1
-    return [one[:size] for one in ids]
+    return [id[:size] for id in ids]
 
 
 def subject(request: Request) -> str:
@@ -109,18 +110,19 @@ def _table(requests: Sequence[Request], width: int, numbers: bool) -> Iterator[L
     now = utc_now()
     for number, (request, short) in enumerate(zip(requests, short_ids(requests), strict=True), 1):
         agent = cut(name(request.agent), 16)
-        state, age = _state(request), length(now, request.created_at)
+        age = length(now, request.created_at)
         tool = cut(name(request.tool or ""), 24)
+        state = _state(request)
         rows.append(
             [str(number), short, request.risk.level, state, age, _ends(request, now), agent, tool]
         )
-    kept = [i for i in range(8) if _is_shown(rows, i, numbers, width)]
-    sizes = {i: max(cell_len(row[i]) for row in rows) + 2 for i in kept}
+    columns = [i for i in range(8) if _is_shown(rows, i, numbers, width)]
+    sizes = {i: max(cell_len(row[i]) for row in rows) + 2 for i in columns}
     room = width - sum(sizes.values())
     whats = ["WHAT", *(title_of(request) for request in requests)]
     styles = ["dim", *("bold red" if r.risk.level in HIGH_RISKS else "" for r in requests)]
     for row, what, style in zip(rows, whats, styles, strict=True):
-        cells = "".join(set_cell_size(row[i], sizes[i]) for i in kept)
+        cells = "".join(set_cell_size(row[i], sizes[i]) for i in columns)
         yield Line(cut(what, room), style, cells, style)
 
 

@@ -70,10 +70,10 @@ def list_people(
 ) -> None:
     """List people and agents, and what they may do."""
     with reading(store) as box:
-        found = [person for person in box.store.people() if every or person.active]
-        lines = [line for person in found for line in _person_lines(person, box.store.now())]
+        listed = [person for person in box.store.people() if every or person.active]
+        lines = [line for person in listed for line in _person_lines(person, box.store.now())]
         lines = lines or [Line("Nobody yet. Add people with `sayso people add NAME`.")]
-        output.emit([person_json(person) for person in found], lines, json=json, plain=plain)
+        output.emit([person_json(person) for person in listed], lines, json=json, plain=plain)
 
 
 @people.command("show")
@@ -112,10 +112,10 @@ def groups(
         raise Usage("say what to change: --add GROUP or --remove GROUP")
     with opened(store) as box:
         who = caller(box, token_file).must_be("admin")
-        ended = change_person(
+        taken_away = change_person(
             box.store, person, by=who.reviewer, add_groups=add or (), remove_groups=remove or ()
         )
-        _emit_taken_away(ended, box.store, json=json)
+        _emit_taken_away(taken_away, box.store, json=json)
 
 
 @people.command("role")
@@ -129,8 +129,8 @@ def role(
     """Change the role of a person. A token never allows more than when it was created."""
     with opened(store) as box:
         who = caller(box, token_file).must_be("admin")
-        ended = change_person(box.store, person, by=who.reviewer, role=role)
-        _emit_taken_away(ended, box.store, json=json)
+        taken_away = change_person(box.store, person, by=who.reviewer, role=role)
+        _emit_taken_away(taken_away, box.store, json=json)
 
 
 @people.command("link")
@@ -199,8 +199,8 @@ def remove(
     """
     with opened(store) as box:
         who = caller(box, token_file).must_be("admin")
-        ended = remove_person(box.store, person, by=who.reviewer, ask_again=ask_again)
-        _emit_taken_away(ended, box.store, json=json, asked_again=ask_again)
+        taken_away = remove_person(box.store, person, by=who.reviewer, ask_again=ask_again)
+        _emit_taken_away(taken_away, box.store, json=json, asked_again=ask_again)
 
 
 def _existing(store: Store, named: str) -> Person:

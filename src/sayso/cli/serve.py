@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from sayso.server.monitoring import Metrics
-    from sayso.server.oidc import Settings
-    from sayso.server.proxy import ProxySettings
     from sayso.server.webhooks import Endpoint
     from sayso.worker import Worker
     from sayso.worker.temporal import TemporalDispatch
@@ -138,6 +135,8 @@ def serve(
     from sayso.cli.load_agents import load_together
     from sayso.server import create_app
     from sayso.server.logs import begin_logging
+    from sayso.server.middleware import normalize_origins
+    from sayso.server.proxy import ProxySettings
     from sayso.server.serving import run
 
     if no_auth and not is_loopback(host):
@@ -145,6 +144,15 @@ def serve(
     _warn_of_plain_http(host, [page_url, *(host_name or ())])
     if workers < 0:
         raise Usage(f"--workers {workers}: use 0 or a positive number")
+    try:
+        origins = normalize_origins(origin or ())
+    except ValueError as error:
+        raise Usage(f"--origin: {error}") from None
+    oidc_settings = None
+    if oidc is not None:
+        from sayso.server.oidc import Settings  # needs an extra
+
+        oidc_settings = Settings.load(oidc)
     begin_logging(as_json=log_json)
     shared, agents = load_together(targets or (), store)
     _warn_of_store_in_git(shared.url)
@@ -154,11 +162,11 @@ def serve(
         policy=policy,
         auth=not no_auth,
         hosts=host_name or (),
-        origins=_checked_origins(origin or ()),
+        origins=origins,
         workers=workers,
         environment=environment,
-        oidc=_oidc_settings(oidc),
-        proxy=_proxy_settings(trusted_proxy),
+        oidc=oidc_settings,
+        proxy=None if trusted_proxy is None else ProxySettings.load(trusted_proxy),
         webhooks=_endpoints(webhook or (), webhook_secret_file, webhook_private, page_url),
     )
 
@@ -172,31 +180,6 @@ def serve(
             print(f"Sign in (works once, for ten minutes): {where}", flush=True)
 
     run(app, host, port, ready)
-
-
-def _oidc_settings(file: Path | None) -> Settings | None:
-    if file is None:
-        return None
-    from sayso.server.oidc import Settings
-
-    return Settings.load(file)
-
-
-def _proxy_settings(file: Path | None) -> ProxySettings | None:
-    if file is None:
-        return None
-    from sayso.server.proxy import ProxySettings
-
-    return ProxySettings.load(file)
-
-
-def _checked_origins(origins: Sequence[str]) -> list[str]:
-    from sayso.server.middleware import normalize_origins
-
-    try:
-        return normalize_origins(origins)
-    except ValueError as error:
-        raise Usage(f"--origin: {error}") from None
 
 
 def _endpoints(
@@ -355,7 +338,13 @@ def worker(
             via = "" if dispatch is None else f", dispatch: {dispatch}"
             gc.freeze()
             gc.enable()
-            with _metrics_server(metrics, worker, figures) as where:
+            serving: AbstractContextManager[str | None] = nullcontext()
+            if metrics is not None:
+                from sayso.server.serving import serve_worker_metrics
+
+                address = common.listen_address(metrics, "--metrics")
+                serving = serve_worker_metrics(address, worker, figures)
+            with serving as where:
                 at = "" if where is None else f", metrics: {where}/metrics"
                 print(f"Resuming runs of {names}  (store: {shared.url}{via}{at})", flush=True)
                 await working.run()
@@ -367,17 +356,6 @@ def worker(
                 exit_soon()
 
         asyncio.run(work())
-
-
-def _metrics_server(
-    given: str | None, worker: Worker, figures: Metrics
-) -> AbstractContextManager[str | None]:
-    """Serve the worker's metrics, if ``--metrics`` was given."""
-    if given is None:
-        return nullcontext()
-    from sayso.server.serving import serve_worker_metrics
-
-    return serve_worker_metrics(common.listen_address(given, "--metrics"), worker, figures)
 
 
 def _temporal_dispatch(worker: Worker, url: str) -> TemporalDispatch:

@@ -193,12 +193,12 @@ class Client:
         try:
             return await self._post(claim.request, "result", body)
         except Conflict:
-            known = await self.wait(claim.request, 0)
-            execution = known.execution
-            ended = ("done",) if ok else ("failed", "in_doubt")
-            ours = execution.attempts == claim.attempt and execution.status in ended
+            current = await self.wait(claim.request, 0)
+            execution = current.execution
+            statuses = ("done",) if ok else ("failed", "in_doubt")
+            ours = execution.attempts == claim.attempt and execution.status in statuses
             if ours and execution.result == body["result"]:
-                return known  # sent twice, because the first reply got lost
+                return current  # sent twice, because the first reply got lost
             raise
 
     async def report(
@@ -412,8 +412,10 @@ def _decided(decision: DecisionMade) -> Decided:
 
 #: Statuses after which the same request is sent again.
 _RETRIED = frozenset({429, 502, 503, 504})
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
-_CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 30.0
+_FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 5.0
+_CONNECT_SECONDS = 10.0
+_ANSWER_SECONDS = 30.0
 
 
 class Unreachable(SaysoError):
@@ -475,18 +477,18 @@ class Transport:
         if key is not None:
             headers["idempotency-key"] = key
         content = json.dumps(dict(body), ensure_ascii=False, allow_nan=False).encode()
-        asked = {"content": content, "headers": headers}
-        return await self._send("POST", path, asked, 0.0, patience or self._patience)
+        options = {"content": content, "headers": headers}
+        return await self._send("POST", path, options, 0.0, patience or self._patience)
 
     async def _send(
         self,
         method: str,
         path: str,
-        asked: dict[str, Any],
+        options: dict[str, Any],
         seconds: float,
         patience: float | None,
     ) -> Reply:
-        asked["timeout"] = httpx.Timeout(
+        options["timeout"] = httpx.Timeout(
             _ANSWER_SECONDS + seconds, connect=_CONNECT_SECONDS, pool=None
         )
         ends = None if patience is None else time.monotonic() + patience + seconds
@@ -494,45 +496,43 @@ class Transport:
         while True:
             sent_at = time.monotonic()
             try:
-                response = await self._once(method, path, asked)
+                if on_loop():
+                    response = await self._async_client().request(method, path, **options)
+                else:
+                    response = self._sync_client().request(method, path, **options)
             except httpx.TransportError as error:
-                said = str(error) or type(error).__name__
+                why = str(error) or type(error).__name__
                 problem: SaysoError = Unreachable(
-                    f"{self.url} cannot be reached ({said}): check the URL and that the server runs"
+                    f"{self.url} cannot be reached ({why}): check the URL and that the server runs"
                 )
             else:
                 if response.is_success:
-                    return Reply(self._json(response), sent_at)
+                    try:
+                        return Reply(response.json(), sent_at)
+                    except ValueError:
+                        raise Unreachable(
+                            f"{self.url} did not answer with JSON: check that this is the URL of "
+                            "Sayso"
+                        ) from None
                 problem = self._error(response)
                 if response.status_code not in _RETRIED:
                     raise problem
-            wanted = problem.wait if isinstance(problem, TooMany) else None
-            rest = max(pause * random.uniform(0.5, 1.0), wanted or 0.0)
+            rest = pause * random.uniform(0.5, 1.0)
+            if isinstance(problem, TooMany):
+                rest = max(rest, problem.wait or 0.0)
             if ends is not None and time.monotonic() + rest > ends:
                 raise problem
             await sleep(rest)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def _once(self, method: str, path: str, asked: dict[str, Any]) -> httpx.Response:
-        if on_loop():
-            return await self._async_client().request(method, path, **asked)
-        return self._sync_client().request(method, path, **asked)
-
     # -- answers
-
-    def _json(self, response: httpx.Response) -> Any:
-        try:
-            return response.json()
-        except ValueError:
-            raise Unreachable(
-                f"{self.url} did not answer with JSON: check that this is the URL of Sayso"
-            ) from None
 
     def _error(self, response: httpx.Response) -> SaysoError:
         """Return the error that the server raised."""
         try:
             body = response.json()
-            name, message = str(body["error"]), str(body["message"])
+            name = str(body["error"])
+            message = str(body["message"])
         except (ValueError, KeyError, TypeError):
             where = response.headers.get("location")
             more = f", redirecting to {where}" if where else ""
@@ -578,12 +578,13 @@ class Transport:
     async def close(self) -> None:
         """Close the sync connections and those of the current event loop."""
         with self._lock:
-            blocking, self._client = self._client, None
-            here = self._clients.pop(asyncio.get_running_loop(), None) if on_loop() else None
+            blocking = self._client
+            self._client = None
+            client = self._clients.pop(asyncio.get_running_loop(), None) if on_loop() else None
         if blocking is not None:
             blocking.close()
-        if here is not None:
-            await here.aclose()
+        if client is not None:
+            await client.aclose()
 
 
 async def sleep(seconds: float) -> None:

@@ -203,9 +203,10 @@ def _key_maker(
     options: Mapping[str, Any], arguments: Iterable[str]
 ) -> Callable[[dict[str, Json]], str] | None:
     """Return what makes the effect key's template, which the server fills in."""
-    made, template = checked_effect_key(options, arguments), options.get("effect_key")
-    if made is not None:
-        return lambda args: escaped(checked_key(made(args)))
+    maker = checked_effect_key(options, arguments)
+    if maker is not None:
+        return lambda args: escaped(checked_key(maker(args)))
+    template = options.get("effect_key")
     return None if template is None else lambda _: str(template)
 
 
@@ -215,7 +216,8 @@ def _sent_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 log = logging.getLogger("sayso.client")
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 3.0
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 3.0
 
 
 class HttpBackend(Backend):
@@ -232,7 +234,7 @@ class HttpBackend(Backend):
 
     async def propose(self, entry: RunEntry, plan: Plan) -> Step:
         # Proposing a call again under the same key returns it, so there is no ``find``.
-        client, content = self._client, codec.loads(plan.args)
+        content = codec.loads(plan.args)
         options: dict[str, Any] = {
             **plan.options,
             "key": plan.key,
@@ -243,10 +245,10 @@ class HttpBackend(Backend):
         if plan.title is not None:
             options["title"] = plan.title(plan.args)
         if plan.kind == "question":
-            return Step(row_of(await client.ask(question_from(content), **options)))
+            return Step(row_of(await self._client.ask(question_from(content), **options)))
         if plan.tool is None:
-            opened = await client.confirm(content["text"], content["details"], **options)
-            return Step(row_of(opened))
+            request = await self._client.confirm(content["text"], content["details"], **options)
+            return Step(row_of(request))
         schema = codec.loads(plan.tool.schema)
         options |= {"schema": schema["parameters"], "returns": schema["returns"]}
         options["description"] = plan.tool.description
@@ -260,7 +262,7 @@ class HttpBackend(Backend):
             options["session"] = entry.refusal_scope
         if plan.preview is not None:
             options["preview"] = codec.loads(await plan.preview(plan.args, 1))
-        return Step(row_of(await client.open(plan.tool_name, content, **options)))
+        return Step(row_of(await self._client.open(plan.tool_name, content, **options)))
 
     # -- looking and waiting
 
@@ -274,10 +276,10 @@ class HttpBackend(Backend):
             left = LONGEST_POLL if ends is None else max(ends - time.monotonic(), 0.0)
             poll = min(left, LONGEST_POLL)
             began = time.monotonic()
-            now = row_of(await self._client.wait(call.id, poll))
+            current = row_of(await self._client.wait(call.id, poll))
             over = ends is not None and time.monotonic() >= ends
-            if has_changed(now, call) or over:
-                return now
+            if over or has_changed(current, call):
+                return current
             if time.monotonic() - began < poll / 2:
                 # Do not poll a server in a tight loop if it does not wait.
                 await sleep(pause if ends is None else min(pause, max(left, 0.001)))
@@ -310,14 +312,24 @@ class HttpBackend(Backend):
 
     async def _claimed(self, entry: RunEntry, plan: Plan, call: Call) -> Claim | None:
         """Claim the call. Return None if another process has it or works on its run."""
-        binds, effect_key = plan.binds(), None
+        binds = plan.binds()
+        effect_key: str | None = None
         if plan.effect_key is not None:  # for the arguments that would run, also after an edit
             effect_key = str(plan.effect_key(codec.loads(call.args)))
+        tool_digest = None
+        if plan.tool is not None:
+            from sayso.schema import remote_tool  # brings jsonschema
+
+            tool = codec.loads(plan.tool.schema)
+            about = plan.tool.description
+            tool_digest = remote_tool(
+                plan.tool_name, tool["parameters"], tool["returns"], about
+            ).digest
         try:
             return await self._client.claim(
                 call.id,
                 lease=self._lease,
-                tool_digest=None if plan.tool is None else _digest_of(plan),
+                tool_digest=tool_digest,
                 binds=codec.loads(binds) if binds else None,
                 effect_key=effect_key,
                 terms=dict(plan.options),
@@ -349,7 +361,8 @@ class HttpBackend(Backend):
             try:
                 codec.canonical(value)
             except InvalidCall as error:
-                result, why = None, str(error)
+                result = None
+                why = str(error)
             else:
                 return row_of(await self._client.result(claim, value))
         if result is None:
@@ -378,7 +391,8 @@ class HttpBackend(Backend):
 
     @contextmanager
     def lease(self, entry: RunEntry, call: Call, began: float) -> Iterator[Claim]:
-        claim, over = self._claims[call.id], threading.Event()
+        claim = self._claims[call.id]
+        over = threading.Event()
         name = f"sayso-claim-{call.id}"
         # An OS thread, because the function that runs meanwhile may block the event loop.
         threading.Thread(
@@ -415,12 +429,3 @@ class HttpBackend(Backend):
             f"{call.id} is leased until its claim lapses: another process runs it, or died; try "
             "again then, or wait for it (wait=None)"
         )
-
-
-def _digest_of(plan: Plan) -> str:
-    from sayso.schema import remote_tool  # brings jsonschema
-
-    assert plan.tool is not None
-    schema = codec.loads(plan.tool.schema)
-    parameters, returns = schema["parameters"], schema["returns"]
-    return remote_tool(plan.tool_name, parameters, returns, plan.tool.description).digest

@@ -41,17 +41,17 @@ def agent(
     def record(tool: str, args: dict[str, Any]) -> None:
         nonlocal log
         # Only now is it certain which store the agent uses: a command may have given it one.
-        log = log or Effects.beside(made.store.url)
+        log = log or Effects.beside(demo_agent.store.url)
         log.record(tool, args)
 
-    made = sayso.Agent(
+    demo_agent = sayso.Agent(
         NAME,
         model=DemoModel(),
         instructions=INSTRUCTIONS,
         tools=tools(record, start_coding),
         store=store,
     )
-    return made
+    return demo_agent
 
 
 def __getattr__(name: str) -> Any:

@@ -49,12 +49,14 @@ SUGGESTIONS = (
 def script(messages: Sequence[Mapping[str, Any]]) -> Any:
     """Return the model's next reply."""
     text, outcomes = _since_the_user_spoke(messages)
-    reply = _reply_for(text)
+    low = text.lower()
+    reply = next(reply for words, reply in TABLE if all(word in low for word in words))
     if reply is _pizza or reply is _question:
         return reply(text, outcomes)
     if outcomes:
-        results = (_with_full_stop(_describe_result(one)) for one in outcomes)
-        return say(f"Final answer: {' '.join(results)}")
+        results = [_describe_result(outcome) for outcome in outcomes]
+        sentences = (r if r.endswith((".", "!", "?")) else f"{r}." for r in results)
+        return say(f"Final answer: {' '.join(sentences)}")
     return reply(text)
 
 
@@ -64,10 +66,12 @@ def is_slow(messages: Sequence[Mapping[str, Any]]) -> bool:
 
 def _since_the_user_spoke(messages: Sequence[Mapping[str, Any]]) -> tuple[str, list[ToolResult]]:
     last = max((n for n, m in enumerate(messages) if m["role"] == "user"), default=-1)
-    said = {m["call_id"]: m["content"] for m in messages[last + 1 :] if m["role"] == "tool"}
-    made = [c for m in messages[last + 1 :] for c in m.get("calls", ()) if c["id"] in said]
+    results = {m["call_id"]: m["content"] for m in messages[last + 1 :] if m["role"] == "tool"}
+    finished = [c for m in messages[last + 1 :] for c in m.get("calls", ()) if c["id"] in results]
     text = messages[last]["content"] if last >= 0 else ""
-    return text, [ToolResult(c["name"], json.loads(c["arguments"]), said[c["id"]]) for c in made]
+    return text, [
+        ToolResult(c["name"], json.loads(c["arguments"]), results[c["id"]]) for c in finished
+    ]
 
 
 # -- replies
@@ -80,24 +84,16 @@ def _weather(text: str) -> Any:
     )
 
 
-def _time(text: str) -> Any:
-    return call("getLocalTime", {"location": city_in(text)})
-
-
 def _two(text: str) -> Any:
     path = first_in(text, "reports/old.csv", _FILE)
-    told = f"I will check the weather and delete {path}."
-    weather = call("getWeatherInformation", {"city": city_in(text)}, text=told)
+    announcement = f"I will check the weather and delete {path}."
+    weather = call("getWeatherInformation", {"city": city_in(text)}, text=announcement)
     return calls(weather, call("deleteFile", {"path": path}))
 
 
 def _production(text: str) -> Any:
     version = first_in(text, "2.5.0", *_VERSIONS)
     return call("deploy_to_production", {"version": version}, text="All tests have passed.")
-
-
-def _staging(text: str) -> Any:
-    return call("deploy_to_staging", {"version": first_in(text, "2.5.0", *_VERSIONS)})
 
 
 def _rollback(text: str) -> Any:
@@ -117,8 +113,8 @@ def _email(text: str) -> Any:
 
 def _records(text: str) -> Any:
     age = f"created_at < NOW() - INTERVAL '{int(first_in(text, '30', _DAYS))} days'"
-    told = "Nobody has used these for a while."
-    return call("execute_sql", {"query": f"DELETE FROM records WHERE {age};"}, text=told)
+    reason = "Nobody has used these for a while."
+    return call("execute_sql", {"query": f"DELETE FROM records WHERE {age};"}, text=reason)
 
 
 def _flight(text: str) -> Any:
@@ -154,10 +150,6 @@ def _question(text: str, outcomes: Sequence[ToolResult] = ()) -> Any:
         return say(f"Final answer: nothing was chosen. {declined}")
 
 
-def _coding(text: str) -> Any:
-    return call("start_coding_agent", {})
-
-
 def _slowly(text: str) -> Any:
     return say(
         "Final answer: this takes about five seconds, word by word, so that you have time to watch "
@@ -173,10 +165,13 @@ def _anything(text: str) -> Any:
 #: The first entry whose words are all in the text applies.
 TABLE: tuple[tuple[tuple[str, ...], Any], ...] = (
     (("weather",), _weather),
-    (("time",), _time),
+    (("time",), lambda text: call("getLocalTime", {"location": city_in(text)})),
     (("two",), _two),
     (("deploy", "production"), _production),
-    (("deploy", "staging"), _staging),
+    (
+        ("deploy", "staging"),
+        lambda text: call("deploy_to_staging", {"version": first_in(text, "2.5.0", *_VERSIONS)}),
+    ),
     (("roll back",), _rollback),
     (("rollback",), _rollback),
     (("email",), _email),
@@ -184,15 +179,10 @@ TABLE: tuple[tuple[tuple[str, ...], Any], ...] = (
     (("flight",), _flight),
     (("pizza",), _pizza),
     (("question",), _question),
-    (("coding agent",), _coding),
+    (("coding agent",), lambda text: call("start_coding_agent", {})),
     (("slow",), _slowly),
     ((), _anything),
 )
-
-
-def _reply_for(text: str) -> Any:
-    low = text.lower()
-    return next(reply for words, reply in TABLE if all(word in low for word in words))
 
 
 # -- final answers
@@ -205,14 +195,10 @@ def _describe_result(outcome: ToolResult) -> str:
     if content.startswith("A person changed"):
         return f"{tool}: {content}"
     with contextlib.suppress(ValueError):
-        said = json.loads(content)
-        if isinstance(said, dict) and "error" in said:
-            return f"{tool}: {said['error']}"
+        value = json.loads(content)
+        if isinstance(value, dict) and "error" in value:
+            return f"{tool}: {value['error']}"
     return f"{tool}: a person gave this result instead: {content}"
-
-
-def _with_full_stop(sentence: str) -> str:
-    return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
 
 
 # -- the pizza
@@ -255,12 +241,12 @@ class Pizza:
         low = wish.lower()
         if low in _NONE or low.startswith(("no ", "without ")):
             return
-        known = [topping for topping in TOPPINGS if topping.removesuffix("s") in low]
-        if not known:
+        toppings = [topping for topping in TOPPINGS if topping.removesuffix("s") in low]
+        if not toppings:
             self.strange.append(wish)
             return
-        self.toppings += [topping for topping in known if topping not in self.toppings]
-        if len(low) > len(" and ".join(known)):
+        self.toppings += [topping for topping in toppings if topping not in self.toppings]
+        if len(low) > len(" and ".join(toppings)):
             self.special_instructions = wish
 
     @property
@@ -283,14 +269,14 @@ def agreed_pizza(text: str, contents: Iterable[str]) -> Pizza:
     pizza = Pizza(size=next((s for s in SIZES if re.search(rf"\b{s}\b", text, re.I)), None))
     if pizza.size is None:
         pizza.size = _ask(answers, "Which size?", SIZES)
-    found = _WITH.search(text)
-    for wish in _BETWEEN.split(found[1]) if found else ():
+    match = _WITH.search(text)
+    for wish in _BETWEEN.split(match[1]) if match else ():
         pizza.add(wish)
     if pizza.strange or not pizza.toppings:
         _ask_for_toppings(answers, pizza)
     if pizza.special_instructions is None:
-        said = _ask(answers, 'Anything special, such as "well done"? Say no if not.')
-        pizza.special_instructions = None if said.strip().lower() in _NONE else said.strip()
+        special = _ask(answers, 'Anything special, such as "well done"? Say no if not.')
+        pizza.special_instructions = None if special.strip().lower() in _NONE else special.strip()
     return pizza
 
 
@@ -298,8 +284,8 @@ def _ask_for_toppings(answers: Any, pizza: Pizza) -> None:
     for _ in range(_MAX_QUESTIONS):
         answer = _ask(answers, _about(pizza), TOPPINGS, allow_multiple=True, free_text=True)
         pizza.strange = []
-        for said in answer if isinstance(answer, list) else [answer]:
-            for wish in [said] if said in TOPPINGS else _BETWEEN.split(said):
+        for text in answer if isinstance(answer, list) else [answer]:
+            for wish in [text] if text in TOPPINGS else _BETWEEN.split(text):
                 pizza.add(wish)
         if not pizza.strange:
             return
@@ -330,10 +316,10 @@ def ask_user(question: str, options: list[dict[str, Any]], **how: bool) -> Any:
 
 def answer_in(content: str) -> Any:
     """Return the answer in a tool result. Raise ``Unanswered`` if there is none."""
-    said = json.loads(content)
-    if "error" in said:
-        raise Unanswered(said["error"])
-    return said["answer"]
+    value = json.loads(content)
+    if "error" in value:
+        raise Unanswered(value["error"])
+    return value["answer"]
 
 
 # -- what the user's text says
@@ -345,7 +331,7 @@ _NOT_A_CITY = re.compile(
     re.I | re.S,
 )
 #: Such as 2.5.0 or 2.5.0-rc1, and then v3.
-_VERSIONS = (
+_VERSIONS: tuple[re.Pattern[str], ...] = (
     re.compile(r"\bv?(\d+(?:\.\d+)+(?:[-+][0-9A-Za-z]+(?:[.-][0-9A-Za-z]+)*)?)\b"),
     re.compile(r"\bv(?:ersion)?\s*(\d+)\b", re.I),
 )
@@ -367,16 +353,16 @@ _SOME_RECIPIENTS = 120
 
 def city_in(text: str) -> str:
     """Return the city after "in", or New York."""
-    found = _CITY.search(text)
-    said = _HOW.sub("", found[1].strip()) if found else ""
-    name = _NOT_A_CITY.sub("", f" {said}").strip()
+    match = _CITY.search(text)
+    words = _HOW.sub("", match[1].strip()) if match else ""
+    name = _NOT_A_CITY.sub("", f" {words}").strip()
     return name or "New York"
 
 
 def first_in(text: str, otherwise: str, *patterns: re.Pattern[str]) -> str:
     """Return what the first of these patterns finds."""
-    found = next(filter(None, (pattern.search(text) for pattern in patterns)), None)
-    return found[1] if found else otherwise
+    match = next(filter(None, (pattern.search(text) for pattern in patterns)), None)
+    return match[1] if match else otherwise
 
 
 def recipients_in(text: str) -> list[str]:
@@ -384,8 +370,8 @@ def recipients_in(text: str) -> list[str]:
     addresses = _ADDRESS.findall(text)
     if addresses:
         return list(dict.fromkeys(addresses))
-    found = _NUMBER.search(text)
-    count = int(found[1].replace(",", "")[:9]) if found else _SOME_RECIPIENTS
+    match = _NUMBER.search(text)
+    count = int(match[1].replace(",", "")[:9]) if match else _SOME_RECIPIENTS
     count = min(max(count, 1), _MOST_RECIPIENTS)
     return [f"customer{number}@example.com" for number in range(1, count + 1)]
 

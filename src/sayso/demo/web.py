@@ -37,9 +37,9 @@ WELCOME = {
 def welcome(url: str, effects: Effects) -> None:
     """Let the agent make three requests that are worth deciding, if nobody asked anything yet."""
     inbox = sayso.Inbox(url)
-    asked = inbox.pending_sync(status="any", limit=1)
+    requests = inbox.pending_sync(status="any", limit=1)
     inbox.close()
-    if not asked.items:
+    if not requests.items:
         asking = agent(url, effects)
         for thread, words in WELCOME.items():
             asking.run_sync(words, thread=thread)
@@ -152,8 +152,8 @@ class CodingAgent:
 
     def _ask(self, payload: dict[str, Any]) -> dict[str, Any] | str:
         """Return the arguments to run the tool with, or why it must not run."""
-        said = self._run_hook({**payload, "hook_event_name": "PreToolUse"})
-        decision = json.loads(said)["hookSpecificOutput"] if said else {}
+        printed = self._run_hook({**payload, "hook_event_name": "PreToolUse"})
+        decision = json.loads(printed)["hookSpecificOutput"] if printed else {}
         if decision.get("permissionDecision") == "allow":
             args: dict[str, Any] = decision.get("updatedInput", payload["tool_input"])
             return args

@@ -93,16 +93,15 @@ class Outcome(NamedTuple):
 def read_attacks() -> list[Attack]:
     """Return the corpus."""
     lines = Path(__file__).with_suffix(".jsonl").read_text(encoding="utf-8").splitlines()
-    return [_parse_attack(json.loads(line)) for line in lines]
-
-
-def _parse_attack(line: dict[str, Any]) -> Attack:
     tools = {"setup": "", "run": "Bash"}
-    steps = tuple(
-        Step(tools.get(kind, kind), what if kind not in tools else {"command": what})
-        for kind, what in line.pop("steps")
-    )
-    return Attack(steps=steps, needs=tuple(line.pop("needs", ())), **line)
+    attacks: list[Attack] = []
+    for line in map(json.loads, lines):
+        steps = tuple(
+            Step(tools.get(kind, kind), what if kind not in tools else {"command": what})
+            for kind, what in line.pop("steps")
+        )
+        attacks.append(Attack(steps=steps, needs=tuple(line.pop("needs", ())), **line))
+    return attacks
 
 
 class Project:

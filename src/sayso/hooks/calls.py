@@ -100,9 +100,9 @@ def call_findings(
         parts = [(tool, {"unclear": str(error)})]
     machine = args.get(MACHINE)
     if machine is not None:
-        known = isinstance(machine, Mapping) and machine.keys() <= {*KINDS, RESOLVED}
+        well_formed = isinstance(machine, Mapping) and machine.keys() <= {*KINDS, RESOLVED}
         findings = (
-            dict(machine) if known else {"unclear": "The hook's findings are not understood."}
+            dict(machine) if well_formed else {"unclear": "The hook's findings are not understood."}
         )
         findings.pop(RESOLVED, None)
         parts.append(("On the agent's machine", {kind: str(why) for kind, why in findings.items()}))

@@ -113,9 +113,9 @@ def _entry(text: str) -> _Entry:
         match = re.fullmatch(r"(--?[\w.#-]*)(=\w+|\?)?([\^>!]*)", token)
         if match is None:
             continue  # the star
-        name, value, marks = match[1], (match[2] or "").removeprefix("="), match[3]
+        name, value, marks = match.groups(default="")
         if name.startswith("--") or value or marks or len(name) == 2:
-            options[name] = _Option(value, marks)
+            options[name] = _Option(value.removeprefix("="), marks)
         else:
             options |= {f"-{letter}": _Option("", "") for letter in name[1:]}
     return _Entry(options, tuple(operands.split()), listed.split()[:1] == ["*"])
@@ -166,7 +166,8 @@ def _read_option(
             return
         name, equals, value = word.partition("=")
         if not word.startswith("--"):
-            name, equals, value = word[:2], word[2:3], word[2:]
+            name = word[:2]
+            equals = value = word[2:]
         option = entry.options.get(name)
         if option is None or name == "-#":
             raise Unlisted(f"The option {name} of {program} is not known to be harmless.")

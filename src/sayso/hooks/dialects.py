@@ -181,8 +181,8 @@ def parse_payload(payload: object) -> ToolUse:
     use = _read_event(payload) or _read_copilot(payload)
     if use is not None:
         return use
-    known = ", ".join(sorted(str(key) for key in payload)[:20])
-    raise UnknownPayload(f"no known agent sends this (it has {known or 'no keys'})")
+    keys = ", ".join(sorted(str(key) for key in payload)[:20])
+    raise UnknownPayload(f"no known agent sends this (it has {keys or 'no keys'})")
 
 
 def format_answer(use: ToolUse, answer: Answer) -> dict[str, Any]:
@@ -290,11 +290,9 @@ def _write_gemini(use: ToolUse, answer: Answer) -> dict[str, Any]:
 
 def _write_opencode(use: ToolUse, answer: Answer) -> dict[str, Any]:
     output: dict[str, Any] = {"decision": answer.verdict, "reason": answer.reason}
-    return (
-        output
-        if answer.args is None
-        else {**output, "tool_input": answer.args, "notice": answer.notice}
-    )
+    if answer.args is not None:
+        output |= {"tool_input": answer.args, "notice": answer.notice}
+    return output
 
 
 def _specific(use: ToolUse, output: dict[str, Any]) -> dict[str, Any]:
@@ -365,8 +363,8 @@ def _transcribed_call(line: bytes, use: ToolUse) -> dict[str, Any] | None:
 
 def _read_copilot(payload: Payload) -> ToolUse | None:
     if "sessionId" in payload and "prompt" in payload and "toolName" not in payload:
-        session, event = _text(payload, "sessionId"), "userPromptSubmitted"
-        return ToolUse("copilot", event, "said", session, "", "", {})
+        session = _text(payload, "sessionId")
+        return ToolUse("copilot", "userPromptSubmitted", "said", session, "", "", {})
     if "toolName" not in payload or "sessionId" not in payload:
         return None
     ran = "toolResult" in payload

@@ -284,14 +284,14 @@ def _switches(settings: Mapping[str, Any], path: str = "") -> Iterator[str]:
     """Yield the names of settings about hooks, unless their values are known to be harmless."""
     for name, value in settings.items():
         about = "hook" in f"{path}{name}".lower() or name in _MANAGED_ONLY
-        whole = f"{path}{name}"
+        full_name = f"{path}{name}"
         if isinstance(value, dict):
-            if whole != "hooks" and (about or name in _NESTED or path.startswith("profiles.")):
-                yield from _switches(value, f"{whole}.")
+            if full_name != "hooks" and (about or name in _NESTED or path.startswith("profiles.")):
+                yield from _switches(value, f"{full_name}.")
         elif about and name not in _HARMLESS_SETTINGS:
             on = name.lower().startswith("enable") or name in ("hooks", "codex_hooks")
             if value is not True if on else value not in (False, None, []):
-                yield whole
+                yield full_name
 
 
 #: Tables of settings in which some concern hooks.
@@ -424,7 +424,8 @@ def _check_server(agent: str, config: Config) -> CheckResult:
         return CheckResult(name, "problem", str(error))
     unasked = [session for session in sessions if session["unasked"]]
     if unasked:
-        tools = ", ".join(f"{one['unasked_tool']} in session {one['session']}" for one in unasked)
+        uses = (f"{item['unasked_tool']} in session {item['session']}" for item in unasked)
+        tools = ", ".join(uses)
         why = f"{config.server} got results of tool uses that it was not asked about: {tools}"
         return CheckResult(name, "problem", why[:500])
     spoke = f"; the hook last spoke at {sessions[0]['last_at']}" if sessions else ""

@@ -103,7 +103,11 @@ def footprint(tool: str, args: Mapping[str, Any]) -> dict[str, Any] | None:
     words = plain_words(tool, own_args)
     if words is not None and "unclear" not in kinds:
         least = _least_words(words, kinds)
-        parts |= {"words": words, "least": least, "usual": _usual_words(words, least)}
+        usual = 1
+        while usual < min(len(words), _MAX_SUBCOMMANDS) and _SUBCOMMAND.fullmatch(words[usual]):
+            usual += 1
+        usual = max(usual, least) if least > 1 else least
+        parts |= {"words": words, "least": least, "usual": usual}
     return parts
 
 
@@ -117,13 +121,16 @@ def resolve(tool: str, args: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(folder, str) and folder:
             directory = files.real(_joined(directory, folder))
         words = plain_words(tool, args)
-        program = _program_file(words[0], directory, files) if words else ""
-        return {"directory": directory, "program": program}
+        path = None
+        if words:
+            name = words[0]
+            path = _joined(directory, name) if "/" in name else files.find_program(name)
+        return {"directory": directory, "program": files.real(path) if path else ""}
     paths = named_paths(args, writing=tool in EDITORS)
     if paths is None or len(paths) > _MAX_FILES or not _names_all_files(args):
         return {"directory": directory}
-    named = {_relative(files.real(_joined(directory, path)), files) for path in paths or ["."]}
-    return {"directory": directory, "files": sorted(named)}
+    names = {_relative(files.real(_joined(directory, path)), files) for path in paths or ["."]}
+    return {"directory": directory, "files": sorted(names)}
 
 
 def _names_all_files(args: Mapping[str, Any]) -> bool:
@@ -163,12 +170,6 @@ def _relative(path: str, files: Files) -> str:
     return path[len(files.project) + 1 :] or "."
 
 
-def _program_file(name: str, directory: str, files: Files) -> str:
-    """Return the file that a command would run, with links resolved; "" if there is none."""
-    path = _joined(directory, name) if "/" in name else files.find_program(name)
-    return files.real(path) if path else ""
-
-
 def _least_words(words: list[str], kinds: set[str]) -> int:
     program = words[0]
     entry = tables.WRITES.get(program, tables.READS.get(program, "!"))
@@ -180,10 +181,3 @@ def _least_words(words: list[str], kinds: set[str]) -> int:
     if program in _WITH_SUBCOMMANDS:
         return 2 if names_action else 0
     return 2 if names_action else 1
-
-
-def _usual_words(words: list[str], least: int) -> int:
-    usual = 1
-    while usual < min(len(words), _MAX_SUBCOMMANDS) and _SUBCOMMAND.fullmatch(words[usual]):
-        usual += 1
-    return max(usual, least) if least > 1 else least

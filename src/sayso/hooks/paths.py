@@ -143,10 +143,9 @@ class Files:
             return [pattern]
         self._count(100)
         matches: list[str] = []
-        found = glob.iglob(posixpath.join(glob.escape(cwd), pattern) if cwd else pattern)
-        for match in found:
-            absolute = pattern.startswith("/")
-            matches.append(match if absolute else match[len(posixpath.join(cwd, "")) :])
+        start = 0 if pattern.startswith("/") else len(posixpath.join(cwd, ""))
+        for match in glob.iglob(posixpath.join(glob.escape(cwd), pattern) if cwd else pattern):
+            matches.append(match[start:])
             self._count(10)
         return matches or [pattern]
 

@@ -100,9 +100,8 @@ def _describe(kind: str) -> Callable[[ToolCall], str]:
     """Return a function that says why a call has a kind."""
 
     def describe(call: ToolCall) -> str:
-        sentences = [
-            found[kind] for _, found in call_findings(call.name, call.args) if kind in found
-        ]
+        parts = call_findings(call.name, call.args)
+        sentences = [findings[kind] for _, findings in parts if kind in findings]
         return " ".join([f"It {KINDS[kind]}.", *dict.fromkeys(filter(None, sentences))])
 
     describe.__qualname__ = describe.__name__ = f"describe {kind}"

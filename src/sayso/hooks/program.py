@@ -130,21 +130,17 @@ class Options(NamedTuple):
 
 def parse_options(arguments: Sequence[str]) -> Options:
     """Read the options. Raise ``HookError`` for one that does not exist."""
-    options, rest = Options(), list(arguments)
+    options = Options()
+    rest = list(arguments)
     while rest:
         name = rest.pop(0)
-        if name == "--defer":
-            options = options._replace(defer=True)
-        elif name == "--replace-prompts":
-            options = options._replace(replace_prompts=True)
-        elif name == "--prompts":
-            options = options._replace(prompts=True)
-        elif name in ("--limit", "--config") and rest:
-            value = rest.pop(0)
-            if name == "--config":
-                options = options._replace(config=value)
-            else:
-                options = options._replace(limit=_parse_limit(value))
+        if name in ("--defer", "--replace-prompts", "--prompts"):
+            flag = {name[2:].replace("-", "_"): True}
+            options = Options(**options._asdict() | flag)
+        elif name == "--config" and rest:
+            options = options._replace(config=rest.pop(0))
+        elif name == "--limit" and rest:
+            options = options._replace(limit=_parse_limit(rest.pop(0)))
         else:
             raise HookError(f"unknown option {name}")
     return options
@@ -209,7 +205,8 @@ class Server:
                     method, path, data, headers, min(left, _RETRY_SECONDS * 2 + extra_seconds)
                 )
             except OSError as error:
-                status, reply = 0, {"message": f"{type(error).__name__}: {error}"}
+                status = 0
+                reply = {"message": f"{type(error).__name__}: {error}"}
             if 200 <= status < 300:
                 return reply
             failed_at = failed_at or time.monotonic()
@@ -398,10 +395,10 @@ def _approval_answer(use: ToolUse, request: Mapping[str, Any], options: Options)
             "a person edited the call, and the server hides secrets from agents "
             "without a token: use one"
         )
-    shown = request["args"]
-    if any(shown.get(name) != value for name, value in use.fixed.items()):
+    approved_args = request["args"]
+    if any(approved_args.get(name) != value for name, value in use.fixed.items()):
         raise HookError(f"an edit changed {', '.join(use.fixed)}, which a hook cannot do")
-    args = use.own_args(shown)
+    args = use.own_args(approved_args)
     return Answer(
         verdict="allow",
         reason=f"Approved with changes by {decision['by']} in Sayso ({request['id']}).",
@@ -428,7 +425,8 @@ _END_REASONS = {
 
 
 def _denial_reason(request: Mapping[str, Any]) -> str:
-    status, decision = request["status"], request["decision"] or {}
+    status = request["status"]
+    decision = request["decision"] or {}
     message = decision.get("message", "")
     if decision.get("type") == "deny":
         why = f"The policy ({request['rule']}) denies this call, so it was not run."

@@ -286,12 +286,12 @@ def read_settings(path: Path) -> dict[str, Any]:
         text = embedded[1]
     try:
         text = re.sub(r"^\s*//.*$", "", text, flags=re.M)
-        found = json.loads(text) if text.strip() else {}
+        content = json.loads(text) if text.strip() else {}
     except ValueError as error:
         raise SettingsError(f"{path} is not JSON, so it was not changed: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise SettingsError(f"{path} is not a JSON object, so it was not changed")
-    return found
+    return content
 
 
 def _write(path: Path, settings: Mapping[str, Any]) -> None:
@@ -348,15 +348,15 @@ def is_ours(hook: Mapping[str, Any]) -> bool:
 
 
 def _without_ours(entries: Sequence[Any]) -> list[Any]:
-    kept: list[Any] = []
+    remaining: list[Any] = []
     for entry in entries:
         ours = [hook for hook in commands_in(entry) if is_ours(hook)]
         if not ours:
-            kept.append(entry)
+            remaining.append(entry)
         elif isinstance(entry.get("hooks"), list):
             others = [hook for hook in entry["hooks"] if hook not in ours]
-            kept += [{**entry, "hooks": others}] if others else []
-    return kept
+            remaining += [{**entry, "hooks": others}] if others else []
+    return remaining
 
 
 def _without_hook(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -366,10 +366,10 @@ def _without_hook(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
         left = _without_ours(entries)
         if left or not entries:
             hooks[event] = left
-    found = {**settings, "hooks": hooks}
+    remaining = {**settings, "hooks": hooks}
     if not hooks and settings.get("hooks"):
-        del found["hooks"]
-    return found if "hooks" in settings else dict(settings)
+        del remaining["hooks"]
+    return remaining if "hooks" in settings else dict(settings)
 
 
 def with_hook(agent: Agent, path: Path, options: HookOptions) -> dict[str, Any]:
@@ -384,10 +384,10 @@ def with_hook(agent: Agent, path: Path, options: HookOptions) -> dict[str, Any]:
 
 def install(agent: Agent, path: Path, options: HookOptions) -> bool:
     """Install the hook. Return whether the file changed."""
-    wanted = with_hook(agent, path, options)
-    if wanted == read_settings(path):
+    new_settings = with_hook(agent, path, options)
+    if new_settings == read_settings(path):
         return False
-    _write(path, wanted)
+    _write(path, new_settings)
     return True
 
 

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import os
 import re
-from typing import NamedTuple
 
 _PATTERN = r"(?:[^\\\n\[{0}]|\\[^\n]|\[\^?[^\\\n{0}\]]+\])*"
 _LINE = rf"(?:\d+(?:~\d+)?|\$|/{_PATTERN.format('/')}/)"
@@ -104,26 +103,20 @@ class Names:
         name = lower.rstrip("/").rpartition("/")[2]
         if name in self._exceptions or lower in self._exceptions:
             return False
-        whole = f"/{lower}/".replace("//", "/")
+        slashed = f"/{lower}/".replace("//", "/")
         return (
             name in self._files
             or lower in self._paths
             or name.endswith(self._suffixes)
             or name.startswith(self._prefixes)
-            or whole.startswith(self._roots)
-            or any(folder in whole for folder in self._folders)
+            or slashed.startswith(self._roots)
+            or any(folder in slashed for folder in self._folders)
             or any(name.startswith(head) and name.endswith(tail) for head, tail in self._both)
         )
 
 
-class _Tables(NamedTuple):
-    #: Per section, its lines: a name and what follows.
-    lines: dict[str, dict[str, str]]
-    #: Per section without names, its words.
-    words: dict[str, list[str]]
-
-
-def _load() -> _Tables:
+def _load() -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:
+    """Return the lines of each section, by name; and the words of each section without names."""
     with open(f"{os.path.splitext(__file__)[0]}.txt", encoding="utf-8") as file:
         text = file.read()
     lines: dict[str, dict[str, str]] = {}
@@ -140,29 +133,27 @@ def _load() -> _Tables:
             for part, options in lines["parts"].items():
                 entry = entry.replace(f"@{part}", options)
             entries |= dict.fromkeys(names.split(", "), entry) if names else {}
-    return _Tables(lines, words)
+    return lines, words
 
 
-_TABLES = _load()
-READS = _TABLES.lines["reads"]
-WRITES = _TABLES.lines["writes"]
-WRAPPERS = _TABLES.lines["wrappers"]
-OBEYED = _TABLES.lines["obeyed"]
+_LINES, _WORDS = _load()
+READS = _LINES["reads"]
+WRITES = _LINES["writes"]
+WRAPPERS = _LINES["wrappers"]
+OBEYED = _LINES["obeyed"]
 ASKED = {
-    name: kind
-    for kind, names in _TABLES.lines["asked"].items()
-    for name in names.strip().split(", ")
+    name: kind for kind, names in _LINES["asked"].items() for name in names.strip().split(", ")
 }
 #: Tests and actions of ``find``, each with the number of its values.
-FIND = dict.fromkeys(_TABLES.words["find"], 0) | dict.fromkeys(_TABLES.words["find value"], 1)
-INERT = frozenset(_TABLES.words["inert"])
-BUILTINS = frozenset(_TABLES.words["builtin"])
-INTERPRETERS = frozenset(_TABLES.words["interpreter"])
-PROMPTING = frozenset(_TABLES.words["prompting"])
-NAMES_ONLY = frozenset(_TABLES.words["names only"])
-PATCHES = frozenset(_TABLES.words["patches"])
-GIT_PRINTS = frozenset(_TABLES.words["git prints"])
-ENVIRONMENT = frozenset(_TABLES.words["environment"])
-CREDENTIALS = Names(_TABLES.words["credentials"], _TABLES.words["public"])
-SETTINGS = Names(_TABLES.words["settings"], [])
-LATER = Names(_TABLES.words["later"], [])
+FIND = dict.fromkeys(_WORDS["find"], 0) | dict.fromkeys(_WORDS["find value"], 1)
+INERT = frozenset(_WORDS["inert"])
+BUILTINS = frozenset(_WORDS["builtin"])
+INTERPRETERS = frozenset(_WORDS["interpreter"])
+PROMPTING = frozenset(_WORDS["prompting"])
+NAMES_ONLY = frozenset(_WORDS["names only"])
+PATCHES = frozenset(_WORDS["patches"])
+GIT_PRINTS = frozenset(_WORDS["git prints"])
+ENVIRONMENT = frozenset(_WORDS["environment"])
+CREDENTIALS = Names(_WORDS["credentials"], _WORDS["public"])
+SETTINGS = Names(_WORDS["settings"], [])
+LATER = Names(_WORDS["later"], [])

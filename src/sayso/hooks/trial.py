@@ -195,7 +195,8 @@ def _stream_block(index: int, block: Mapping[str, Any]) -> Iterator[dict[str, An
         delta = {"type": "text_delta", "text": block["text"]}
     else:
         args = json.dumps(block["input"])
-        empty, delta = {"input": {}}, {"type": "input_json_delta", "partial_json": args}
+        empty = {"input": {}}
+        delta = {"type": "input_json_delta", "partial_json": args}
     yield {
         "type": "content_block_start",
         "index": index,
@@ -442,8 +443,8 @@ AGENTS_VARIABLE = "SAYSO_AGENTS"
 def find_agent(name: str) -> str:
     """Return the path of an agent's program. Raise ``TrialError`` with how to install it."""
     folder = Path(os.environ.get(AGENTS_VARIABLE) or Path.home() / ".cache" / "sayso-agents")
-    found = shutil.which(name, path=str(folder / "node_modules" / ".bin")) or shutil.which(name)
-    if found is None:
+    program = shutil.which(name, path=str(folder / "node_modules" / ".bin")) or shutil.which(name)
+    if program is None:
         packages = {
             "claude": "@anthropic-ai/claude-code",
             "codex": "@openai/codex",
@@ -454,7 +455,7 @@ def find_agent(name: str) -> str:
         raise TrialError(
             f"{name} is not installed: run `npm install --prefix {folder} {packages[name]}`"
         )
-    return found
+    return program
 
 
 # -- the cases
@@ -644,7 +645,9 @@ class Trial:
     def run(self, case: Case) -> TrialResult:
         self.runs += 1
         folder = self.folder / f"run-{self.runs}"
-        home, project, outside = folder / "home", folder / "project", folder / "outside"
+        home = folder / "home"
+        project = folder / "project"
+        outside = folder / "outside"
         for needed in (home, project, outside):
             needed.mkdir(parents=True)
         calls = [
@@ -671,14 +674,14 @@ class Trial:
                 _decide(inbox, case.decide, command, stop)
                 problem = self._start(case, model, folder, environment, *self.agent.resume)
             stop.set()
-            taken = time.monotonic() - began
-            told = tuple(model.told)
+            seconds = time.monotonic() - began
+            texts = tuple(model.told)
             told_of_edit = "A person changed the arguments" in model.last_request
             requests = len(inbox.pending_sync()) + len(inbox.history_sync())
         happened = problem or _what_ran(project)
-        made = tuple(sorted(path.name for place in (project, outside) for path in place.iterdir()))
+        files = tuple(sorted(path.name for place in (project, outside) for path in place.iterdir()))
         return TrialResult(
-            case.name, case.expected, happened, taken, told, told_of_edit, made, requests
+            case.name, case.expected, happened, seconds, texts, told_of_edit, files, requests
         )
 
     def attack(self, attacks: Sequence[Attack]) -> list[Outcome]:
@@ -750,7 +753,12 @@ class Trial:
         if case.hooked:
             install(settings, path, options)
         if case.other_hook_delay is not None:
-            _add_hook(path, settings.before, folder / "other.py", case.other_hook_delay)
+            other = folder / "other.py"
+            other.write_text(_OTHER_HOOK.format(seconds=case.other_hook_delay))
+            hook = {"type": "command", "command": f"{sys.executable} {other}", "timeout": 60}
+            content = json.loads(path.read_text())
+            content["hooks"][settings.before].append({"matcher": "*", "hooks": [hook]})
+            path.write_text(json.dumps(content))
         if case.agent_seconds is not None:
             timeout = f'"{settings.timeout_key}": {options.timeout}'
             shorter = f'"{settings.timeout_key}": {case.agent_seconds}'
@@ -810,14 +818,6 @@ args["command"] = args["command"].replace("plain", "edited")
 output = {{"hookEventName": "PreToolUse", "permissionDecision": "allow", "updatedInput": args}}
 print(json.dumps({{"hookSpecificOutput": output}}))
 """
-
-
-def _add_hook(settings: Path, event: str, program: Path, seconds: float) -> None:
-    program.write_text(_OTHER_HOOK.format(seconds=seconds))
-    hook = {"type": "command", "command": f"{sys.executable} {program}", "timeout": 60}
-    found = json.loads(settings.read_text())
-    found["hooks"][event].append({"matcher": "*", "hooks": [hook]})
-    settings.write_text(json.dumps(found))
 
 
 def _wait_for_address(process: subprocess.Popen[bytes], log: Path) -> str:

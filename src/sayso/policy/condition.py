@@ -61,29 +61,34 @@ class Condition:
     def parse(cls, text: str) -> Condition:
         """Parse the text. Raise ``InvalidPolicy`` that says what to write instead."""
         path, at = _path(text)
-        found = _OPERATOR.search(text, at)
-        operator = found[0] if found else ""
+        match = _OPERATOR.search(text, at)
+        operator = match[0] if match else ""
         if operator not in OPERATORS:
             wrong = f"unknown operator {operator!r}" if operator else "the operator is missing"
             advice = f" ({_SUGGESTIONS[operator]})" if operator in _SUGGESTIONS else ""
             raise _bad(text, f"{wrong}; use one of {' '.join(OPERATORS)}{advice}")
-        literal = _literal(text, text[found.end() :] if found else "")
-        _check_literal(text, operator, literal)
+        literal = _literal(text, text[match.end() :] if match else "")
+        if operator in ("<", ">") and not (is_number(literal) or isinstance(literal, str)):
+            raise _bad(text, f"{operator} compares with a number or a string")
+        if operator == "in" and not (isinstance(literal, list) and literal):
+            raise _bad(text, 'in takes a list that is not empty: ["users", "payments"]')
+        if operator == "matches" and not isinstance(literal, str):
+            raise _bad(text, 'matches takes a glob: "*@example.com"')
         return cls(text, path, operator, literal)
 
     def __call__(self, args: Mapping[str, Json]) -> bool:
-        found = self._find(args)
-        if isinstance(found, _Missing):
+        value = self._find(args)
+        if isinstance(value, _Missing):
             return self.operator == "!="
-        return _COMPARE[self.operator](found, self.literal)
+        return _COMPARE[self.operator](value, self.literal)
 
     def explain(self, args: Mapping[str, Json]) -> str:
         """Describe the value that the condition found in these arguments."""
-        found = self._find(args)
-        if isinstance(found, _Missing):
+        value = self._find(args)
+        if isinstance(value, _Missing):
             return f"where {self.text}: there is no {self.target}"
         # ASCII JSON on one line, cut: it came from an agent, and is only a hint.
-        return f"where {self.text}: {self.target} is {_cut(json.dumps(found))}"
+        return f"where {self.text}: {self.target} is {_cut(json.dumps(value))}"
 
     @property
     def target(self) -> str:
@@ -160,8 +165,8 @@ def _literal(text: str, written: str) -> Json:
         pass
     if re.search(r"\b(and|or)\b|&&|\|\|", written):
         raise _bad(text, "a rule has one condition; write another rule, or a predicate in Python")
-    shown = _cut(written.strip())
-    raise _bad(text, f'{shown} is not JSON: write 100, "text" in double quotes, true or ["a"]')
+    excerpt = _cut(written.strip())
+    raise _bad(text, f'{excerpt} is not JSON: write 100, "text" in double quotes, true or ["a"]')
 
 
 def _finite(digits: str) -> float:
@@ -169,15 +174,6 @@ def _finite(digits: str) -> float:
     if not math.isfinite(number):
         raise ValueError(digits)
     return number
-
-
-def _check_literal(text: str, operator: str, literal: Json) -> None:
-    if operator in ("<", ">") and not (is_number(literal) or isinstance(literal, str)):
-        raise _bad(text, f"{operator} compares with a number or a string")
-    if operator == "in" and not (isinstance(literal, list) and literal):
-        raise _bad(text, 'in takes a list that is not empty: ["users", "payments"]')
-    if operator == "matches" and not isinstance(literal, str):
-        raise _bad(text, 'matches takes a glob: "*@example.com"')
 
 
 def is_number(value: Json) -> TypeGuard[int | float]:
@@ -235,15 +231,15 @@ def _kind(value: Json) -> str:
 
 
 def _format_path(path: tuple[str | int, ...]) -> str:
-    shown = ""
+    formatted = ""
     for step in path:
         if isinstance(step, int):
-            shown += f"[{step}]"
+            formatted += f"[{step}]"
         elif _NAME.fullmatch(step):
-            shown += f".{step}" if shown else step
+            formatted += f".{step}" if formatted else step
         else:
-            shown += f"[{json.dumps(step)}]"
-    return shown
+            formatted += f"[{json.dumps(step)}]"
+    return formatted
 
 
 def _cut(text: str) -> str:

@@ -77,16 +77,16 @@ _SUGGESTIONS = {
 }
 
 
-#: Ready-made policies, and the module whose ``rules(name)`` returns them. It is imported when one
-#: is used, because it needs more than the standard library.
-PRESETS = dict.fromkeys(("watch", "balanced", "strict"), "sayso.hooks.policies")
+#: Ready-made policies for coding agents.
+PRESETS = ("watch", "balanced", "strict")
 
 
 def preset_rules(name: str) -> list[Rule]:
     """Return the rules of a ready-made policy."""
     if not isinstance(name, str) or name not in PRESETS:
         raise InvalidPolicy(f"preset = {_shorten(name)}: write {', '.join(PRESETS)}")
-    rules: list[Rule] = importlib.import_module(PRESETS[name]).rules(name)
+    # Imported here, because only this policy needs it, and because it is a layer above.
+    rules: list[Rule] = importlib.import_module("sayso.hooks.policies").rules(name)
     return rules
 
 
@@ -97,9 +97,9 @@ def content_of_toml(text: str) -> tuple[list[Rule], VerdictName | None]:
     rules = [_toml_rule(number, table) for number, table in enumerate(tables, start=1)]
     if "preset" in document:
         rules += preset_rules(document["preset"])
-    named: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for number, rule in enumerate(rules, start=1):
-        first = named.setdefault(rule.name, number)
+        first = numbers.setdefault(rule.name, number)
         if rule.name and first != number:
             raise InvalidPolicy(f"rules {first} and {number} are both named {rule.name!r}")
     return rules, document.get("default")
@@ -205,7 +205,8 @@ def _rules_of(tool: object, config: object) -> Iterator[Rule]:
     if not isinstance(config, Mapping):
         raise InvalidPolicy(f"{where}: use True, False or a mapping with allowed_decisions")
     _check_interrupt(where, config)
-    when, description = config.get("when"), config.get("description")
+    when = config.get("when")
+    description = config.get("description")
     yield Rule(
         tool,
         name=name,
@@ -220,8 +221,8 @@ def _rules_of(tool: object, config: object) -> Iterator[Rule]:
 def _check_interrupt(where: str, config: Mapping[str, Any]) -> None:
     unknown = sorted(str(key) for key in set(config) - _INTERRUPT_KEYS)
     if unknown:
-        known = ", ".join(sorted(_INTERRUPT_KEYS))
-        raise InvalidPolicy(f"{where}: unknown {', '.join(unknown)}; use {known}")
+        keys = ", ".join(sorted(_INTERRUPT_KEYS))
+        raise InvalidPolicy(f"{where}: unknown {', '.join(unknown)}; use {keys}")
     allowed = config.get("allowed_decisions")
     if (
         not isinstance(allowed, list | tuple | set | frozenset)
@@ -229,9 +230,9 @@ def _check_interrupt(where: str, config: Mapping[str, Any]) -> None:
         or not all(name in DECISIONS for name in allowed)
     ):
         raise InvalidPolicy(f"{where}: allowed_decisions is a list of {', '.join(DECISIONS)}")
-    when, description = config.get("when"), config.get("description")
-    if when is not None and not callable(when):
+    if config.get("when") is not None and not callable(config["when"]):
         raise InvalidPolicy(f"{where}: when is a function of the request")
+    description = config.get("description")
     if description is not None and not isinstance(description, str) and not callable(description):
         raise InvalidPolicy(f"{where}: description is a string or a function")
 

@@ -160,7 +160,7 @@ class Policy:
         """Return these rules, followed by those of another policy, with the stricter default."""
         if not other.rules and other.default is None:
             return self
-        defaults = [one for one in (self.default, other.default) if one is not None]
+        defaults = [verdict for verdict in (self.default, other.default) if verdict is not None]
         default = _strictest(*defaults) if defaults else None
         return Policy((*self.rules, *other.rules), default=default)
 
@@ -200,7 +200,8 @@ class Policy:
         """
         failed: Terms | None = None
         for index, rule in enumerate(self.rules):
-            name, unmet = rule.name or f"rule {index + 1}", rule.unmet(call, agent, now)
+            name = rule.name or f"rule {index + 1}"
+            unmet = rule.unmet(call, agent, now)
             answer: bool | BaseException = not unmet
             if answer and rule.when is not None:
                 answer = _check_answer((yield rule.when, _deep_copy(call.args)))
@@ -263,9 +264,9 @@ def _with_failed(failed: Terms | None, terms: Terms) -> Terms:
     """Add the requirements of the rules above whose predicates raised."""
     if failed is None:
         return terms
-    both = tighten(failed, terms)
-    rule = failed.rule if terms.verdict is Verdict.ALLOW else both.rule
-    return replace(both, rule=rule, description=terms.description or failed.description)
+    combined = tighten(failed, terms)
+    rule = failed.rule if terms.verdict is Verdict.ALLOW else combined.rule
+    return replace(combined, rule=rule, description=terms.description or failed.description)
 
 
 def _terms(rule: Rule, name: str, policy: str, own: Terms, call: ToolCall) -> Terms:
@@ -321,8 +322,8 @@ def _digest(rules: tuple[Rule, ...], default: Verdict | None) -> str:
 
     Defaults are left out, so that a policy keeps its digest when rules get new fields.
     """
-    shown: list[Any] = [] if default is None else [default]
-    shown += [
+    content: list[Any] = [] if default is None else [default]
+    content += [
         {
             field.name: _named(getattr(rule, field.name))
             for field in fields(rule)
@@ -330,7 +331,7 @@ def _digest(rules: tuple[Rule, ...], default: Verdict | None) -> str:
         }
         for rule in rules
     ]
-    return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _named(value: object) -> object:
@@ -417,7 +418,7 @@ def tighten_by_agent(terms: Terms, sent: Mapping[str, Any]) -> Terms:
     Unlike a policy, an agent never chooses who reviews: its reviewers are only whom it suggests to
     notify. An effect key of the policy stays; an agent may add one.
     """
-    both = tighten(terms, replace(terms, **sent))
+    combined = tighten(terms, replace(terms, **sent))
     changes: dict[str, Any] = {"reviewers": terms.reviewers}
     if "reviewers" in sent:
         changes["notify"] = sent["reviewers"]
@@ -427,7 +428,7 @@ def tighten_by_agent(terms: Terms, sent: Mapping[str, Any]) -> Terms:
         changes["effect_key"] = terms.effect_key
     elif "on_duplicate" in sent:  # the agent decides what a repeat of its own key gets
         changes["on_duplicate"] = sent["on_duplicate"]
-    return replace(both, **changes)
+    return replace(combined, **changes)
 
 
 def is_stricter(old: Terms, new: Terms) -> bool:

@@ -222,8 +222,8 @@ class Rule:
         if not isinstance(self.risk, Risk) and self.risk not in RISKS:
             raise InvalidPolicy(f"risk={self.risk!r}: use {', '.join(RISKS)}")
         risk = self.risk if isinstance(self.risk, Risk) else Risk(self.risk)
-        both = dict.fromkeys((*_strings(risk.reasons, "reasons"), *reasons))
-        self._set(risk=Risk(risk.level, tuple(both)))
+        all_reasons = dict.fromkeys((*_strings(risk.reasons, "reasons"), *reasons))
+        self._set(risk=Risk(risk.level, tuple(all_reasons)))
 
     def _check_expiry(self) -> None:
         if self.on_expiry not in (None, "reject", "cancel"):
@@ -312,7 +312,8 @@ class Rule:
             return "agent"
         if self._span is None and self.days is None:
             return ""
-        local, (start, end) = self.local(now), self._span or (0, 24 * 60)
+        local = self.local(now)
+        start, end = self._span or (0, 24 * 60)
         minute = local.hour * 60 + local.minute
         after_midnight = end < start and minute < end
         # Hours after midnight belong to the day before: "fri" 22:00-06:00 ends on Saturday.
@@ -331,11 +332,11 @@ class Rule:
 
 def allowed_decisions(value: Iterable[str]) -> tuple[str, ...]:
     """Check the allowed decisions and return them in a fixed order."""
-    wanted = _strings(value, "allowed")
-    wrong = [name for name in wanted if name not in DECISIONS]
-    if wrong or not wanted:
-        raise InvalidPolicy(f"allowed={wanted!r}: use some of {', '.join(DECISIONS)}")
-    return tuple(name for name in DECISIONS if name in wanted)
+    names = _strings(value, "allowed")
+    wrong = [name for name in names if name not in DECISIONS]
+    if wrong or not names:
+        raise InvalidPolicy(f"allowed={names!r}: use some of {', '.join(DECISIONS)}")
+    return tuple(name for name in DECISIONS if name in names)
 
 
 def _reviewers(value: object, quorum: int) -> tuple[str, ...]:
@@ -355,7 +356,8 @@ def _reviewers(value: object, quorum: int) -> tuple[str, ...]:
 def _span(hours: str) -> tuple[int, int]:
     match = _HOURS.fullmatch(hours)
     h1, m1, h2, m2 = map(int, match.groups()) if match else (0, 0, 0, 0)
-    start, end = h1 * 60 + m1, h2 * 60 + m2
+    start = h1 * 60 + m1
+    end = h2 * 60 + m2
     if match is None or end > 24 * 60:
         raise InvalidPolicy(f"hours={hours!r}: write them as 09:00-17:30")
     if start == end:

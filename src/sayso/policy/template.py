@@ -33,11 +33,15 @@ class BadTemplate(ValueError):
 @lru_cache(maxsize=1024)
 def parts(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Split a template: return its literal texts (one more than the names), and the names."""
-    literals, names, at, literal = [], [], 0, ""
-    for found in _PARTS.finditer(text):
-        literal += text[at : found.start()]
-        at = found.end()
-        brace, name = found[0], found[1]
+    literals: list[str] = []
+    names: list[str] = []
+    at = 0
+    literal = ""
+    for match in _PARTS.finditer(text):
+        literal += text[at : match.start()]
+        at = match.end()
+        brace = match[0]
+        name = match[1]
         if brace in ("{{", "}}"):
             literal += brace[0]
         elif name is not None and name.isidentifier():
@@ -65,10 +69,10 @@ def check_template(text: object, arguments: Iterable[str] | None = None) -> str:
                 "between them"
             )
     if arguments is not None:
-        known = list(arguments)
-        unknown = [name for name in names if name not in known]
+        allowed = list(arguments)
+        unknown = [name for name in names if name not in allowed]
         if unknown:
-            use = f"use {', '.join(known)}" if known else "the function has no arguments"
+            use = f"use {', '.join(allowed)}" if allowed else "the function has no arguments"
             raise BadTemplate(f"there is no argument {unknown[0]!r}: {use}")
     return text
 
@@ -82,15 +86,15 @@ def effect_key(template: str, args: Mapping[str, Json]) -> str:
     """Fill in an effect key. Raise ``InvalidCall`` if an argument is missing or the key is bad."""
     literals, names = parts(template)
     separators = set("".join(literals))
-    found = [literals[0]]
+    pieces = [literals[0]]
     for name, literal in zip(names, literals[1:], strict=True):
         if name not in args:
             raise InvalidCall(
                 f"effect_key {template!r} needs the argument {name!r}: pass it with the call",
                 "effect_key",
             )
-        found += _percent_encode(args[name], separators), literal
-    return checked_key("".join(found))
+        pieces += _percent_encode(args[name], separators), literal
+    return checked_key("".join(pieces))
 
 
 def checked_key(key: object) -> str:

@@ -15,7 +15,7 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 Names = tuple[dict[str, Any], dict[str, Any]]  # global and local
 
 _PLACEHOLDER = getattr(functools, "Placeholder", object())  # of Python 3.14
-_VAR_POSITIONAL, _VAR_KEYWORD = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+_VARIADIC = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
 _UNRESOLVED = (NameError, AttributeError, SyntaxError, TypeError)
 
 
@@ -68,19 +68,21 @@ def resolved_signature(fn: Callable[..., Any], *, skip_first: bool = False) -> i
 def fixed_parameters(fn: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return the parameters that ``functools.partial`` fixes by position, with their values as
     defaults. Callers cannot pass other values, but people must see these."""
-    function, names = plain_function(fn), _names(fn)
-    found: list[inspect.Parameter] = []
+    function = plain_function(fn)
+    names = _names(fn)
+    parameters: list[inspect.Parameter] = []
     while isinstance(fn, functools.partial):
         below = signature_of(fn.func).parameters.values()
-        taken = [
+        outer = [
             _resolved_parameter(function, parameter, names).replace(
                 kind=inspect.Parameter.KEYWORD_ONLY, default=value
             )
             for parameter, value in zip(below, fn.args, strict=False)
             if value is not _PLACEHOLDER
         ]
-        found, fn = taken + found, fn.func
-    return found
+        parameters = outer + parameters
+        fn = fn.func
+    return parameters
 
 
 def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
@@ -103,11 +105,10 @@ def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
         if inspect.isfunction(fn):
             own = inspect.signature(_without_signature(fn))
         else:
-            whole = signature_of(call)
-            own = whole.replace(parameters=list(whole.parameters.values())[1:])
+            bound_later = signature_of(call)
+            own = bound_later.replace(parameters=list(bound_later.parameters.values())[1:])
         kinds = {parameter.kind for parameter in own.parameters.values()}
-        takes_anything = kinds == {_VAR_POSITIONAL, _VAR_KEYWORD}
-        return _wrapped_signature(fn) or own if takes_anything else own
+        return (_wrapped_signature(fn) or own) if kinds == _VARIADIC else own
     try:
         return inspect.signature(fn)
     except ValueError:
@@ -118,7 +119,8 @@ def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
 def _wrapped_signature(fn: Callable[..., Any]) -> inspect.Signature | None:
     """Return the signature that a wrapper declares, or that of the function it wraps."""
     own = getattr(fn, "__dict__", {})
-    declared, wrapped = own.get("__signature__"), own.get("__wrapped__")
+    declared = own.get("__signature__")
+    wrapped = own.get("__wrapped__")
     # functools.wraps copies the __signature__ of the wrapped function.
     if declared is not None and declared is not getattr(wrapped, "__signature__", None):
         return inspect.signature(fn)
@@ -139,13 +141,15 @@ def _without_signature(fn: types.FunctionType) -> types.FunctionType:
     copied = types.FunctionType(
         fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__
     )
-    copied.__kwdefaults__, copied.__annotations__ = fn.__kwdefaults__, fn.__annotations__
+    copied.__kwdefaults__ = fn.__kwdefaults__
+    copied.__annotations__ = fn.__annotations__
     return copied
 
 
 def _names(fn: Callable[..., Any]) -> Names:
     """Return the names for resolving annotations: those of the wrapper and of what it wraps."""
-    function, outer = plain_function(fn), _below_partials(fn)
+    function = plain_function(fn)
+    outer = _below_partials(fn)
     outer_names = getattr(outer, "__globals__", {}) if inspect.isfunction(outer) else {}
     return {**outer_names, **getattr(function, "__globals__", {})}, _local_names(function)
 
@@ -153,7 +157,7 @@ def _names(fn: Callable[..., Any]) -> Names:
 def _resolved_parameter(
     function: Callable[..., Any], parameter: inspect.Parameter, names: Names
 ) -> inspect.Parameter:
-    if parameter.kind in {_VAR_POSITIONAL, _VAR_KEYWORD}:
+    if parameter.kind in _VARIADIC:
         raise TypeError(
             f"{function.__name__}() takes {parameter}, so people cannot see what it would get; "
             "name each parameter, or take one list or dict"
@@ -181,16 +185,16 @@ def _local_names(function: Callable[..., Any]) -> dict[str, Any]:
         return {}
     outer = function.__qualname__.split(".<locals>")[:-1]
     enclosing = {".<locals>".join(outer[: depth + 1]) for depth in range(len(outer))}
-    found: dict[str, Any] = {}
+    names: dict[str, Any] = {}
     frame = sys._getframe() if enclosing else None
     while frame is not None:
         if frame.f_globals is function.__globals__ and frame.f_code.co_qualname in enclosing:
-            found = {**frame.f_locals, **found}  # the innermost function wins
+            names = {**frame.f_locals, **names}  # the innermost function wins
         frame = frame.f_back
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # the function itself has no value yet
-            found[name] = cell.cell_contents
-    return found
+            names[name] = cell.cell_contents
+    return names
 
 
 def _below_partials(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -251,20 +255,20 @@ def _sphinx(lines: list[str]) -> tuple[list[str], dict[str, str]]:
 
 def _entries(lines: list[str], pattern: re.Pattern[str]) -> dict[str, str]:
     """Collect ``name: text`` entries; deeper indented lines continue the one before."""
-    found: dict[str, list[str]] = {}
+    entries: dict[str, list[str]] = {}
     names: list[str] = []
     margin = min((_indent(line) for line in lines if line.strip()), default=0)
     for line in lines:
         if _indent(line) > margin or not line.strip():
             for name in names:
-                found[name].append(line.strip())
+                entries[name].append(line.strip())
         elif match := pattern.match(line.strip()):
             listed, *text = match.groups()
             names = re.split(r"\s*,\s*", listed)
-            found |= {name: list(text) for name in names}
+            entries |= {name: list(text) for name in names}
         else:
             names = []
-    return {name: " ".join(filter(None, text)) for name, text in found.items()}
+    return {name: " ".join(filter(None, text)) for name, text in entries.items()}
 
 
 def _find(lines: list[str], pattern: re.Pattern[str]) -> int | None:

@@ -42,15 +42,16 @@ def pydantic_annotation(annotation: Any) -> Any:
 
 def _pydantic_annotation(annotation: Any, inside: tuple[Any, ...]) -> Any:
     if typing_extensions.is_typeddict(annotation):
-        known = type(annotation).__module__ != "typing" or annotation in inside
-        return annotation if known else _pydantic_typed_dict(annotation, (*inside, annotation))
-    origin, given = get_origin(annotation), get_args(annotation)
-    if not given or origin is Literal:
+        fits = type(annotation).__module__ != "typing" or annotation in inside
+        return annotation if fits else _pydantic_typed_dict(annotation, (*inside, annotation))
+    origin = get_origin(annotation)
+    type_args = get_args(annotation)
+    if not type_args or origin is Literal:
         return annotation
     if origin is Annotated:
-        return Annotated[(_pydantic_annotation(given[0], inside), *given[1:])]
-    args = tuple(_pydantic_annotation(arg, inside) for arg in given)
-    if args == given:
+        return Annotated[(_pydantic_annotation(type_args[0], inside), *type_args[1:])]
+    args = tuple(_pydantic_annotation(arg, inside) for arg in type_args)
+    if args == type_args:
         return annotation
     if origin in (Union, UnionType):
         return Union[args]  # noqa: UP007  # of a tuple that is known only now
@@ -66,11 +67,13 @@ def _pydantic_typed_dict(given: Any, inside: tuple[Any, ...]) -> Any:
     for name, hint in hints.items():
         needed = Required if name in given.__required_keys__ else NotRequired
         if get_origin(hint) in (Required, NotRequired):
-            needed, hint = get_origin(hint), get_args(hint)[0]
+            needed = get_origin(hint)
+            hint = get_args(hint)[0]
         fields[name] = needed[_pydantic_annotation(hint, inside)]
     make: Any = typing_extensions.TypedDict
     converted = make(given.__name__, fields)
-    converted.__doc__, converted.__module__ = given.__doc__, given.__module__
+    converted.__doc__ = given.__doc__
+    converted.__module__ = given.__module__
     return converted
 
 
@@ -162,8 +165,8 @@ _plain_result = cache(_result)
 
 def extra_keys(schema: dict[str, Any]) -> Literal["forbid"] | None:
     """Forbid unknown keys at every level, unless a class asks for them (``extra="allow"``)."""
-    found = nodes(schema, schema.get("$defs", {}))
-    return None if any("properties" in node and is_open(node) for node in found) else "forbid"
+    all_nodes = nodes(schema, schema.get("$defs", {}))
+    return None if any("properties" in node and is_open(node) for node in all_nodes) else "forbid"
 
 
 def _build(
@@ -179,7 +182,8 @@ def _build(
 
 def _is_plain(parameter: inspect.Parameter) -> bool:
     """Return whether equal parameters have the same model. 0.0 equals -0.0, so floats do not."""
-    annotation, default = parameter.annotation, type(parameter.default)
+    annotation = parameter.annotation
+    default = type(parameter.default)
     plain = isinstance(annotation, type) and annotation in _PLAIN
     anything = annotation is _EMPTY or annotation is Any
     fits = parameter.default is _EMPTY or (default in _PLAIN and default is not float)
@@ -206,7 +210,8 @@ def _new(
 
 
 def _field(parameter: inspect.Parameter) -> tuple[Any, FieldInfo]:
-    name, default = parameter.name, parameter.default
+    name = parameter.name
+    default = parameter.default
     annotation = (
         Any if parameter.annotation is _EMPTY else pydantic_annotation(parameter.annotation)
     )

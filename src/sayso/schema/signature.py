@@ -136,8 +136,8 @@ class Signature:
         """
         data = codec.canonical(dict(values))
         if strict:
-            given, definitions = codec.loads(data), self.parameters.get("$defs", {})
-            data = codec.canonical(without_nulls(self.parameters, given, definitions))
+            definitions = self.parameters.get("$defs", {})
+            data = codec.canonical(without_nulls(self.parameters, codec.loads(data), definitions))
         call = self._read(data)
         if self._extra is None:
             check_known(codec.loads(data), self._by_name(call))
@@ -148,7 +148,7 @@ class Signature:
         values = self.named(data)
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
-        for name in self._order:
+        for name in self._call.parameters:
             if name in self._keywords:
                 kwargs[name] = values[name]
             else:
@@ -205,10 +205,6 @@ class Signature:
 
     def _by_name(self, call: BaseModel) -> dict[str, Any]:
         return dict(zip(self._names, vars(call).values(), strict=True))
-
-    @cached_property
-    def _order(self) -> tuple[str, ...]:
-        return tuple(self._call.parameters)
 
     @cached_property
     def _positional(self) -> tuple[str, ...]:
@@ -278,16 +274,16 @@ def _dump(call: BaseModel) -> dict[str, Any]:
 
 def _summarize(error: ValidationError) -> tuple[str, str]:
     """Return pydantic's report as one line without any input, and the first path."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
+    details = error.errors(include_url=False, include_context=False, include_input=False)
     lines = []
-    for item in found[:_MAX_ERRORS]:
+    for item in details[:_MAX_ERRORS]:
         path = codec.path_text(item["loc"])
         lines.append(
             f"{path or 'value'}: {_short(_PYDANTIC_MESSAGES.get(item['type'], item['msg']))}"
         )
-    if len(found) > _MAX_ERRORS:
-        lines.append(f"and {len(found) - _MAX_ERRORS} more")
-    return "; ".join(lines), codec.path_text(found[0]["loc"])
+    if len(details) > _MAX_ERRORS:
+        lines.append(f"and {len(details) - _MAX_ERRORS} more")
+    return "; ".join(lines), codec.path_text(details[0]["loc"])
 
 
 _PYDANTIC_MESSAGES = {
@@ -313,7 +309,8 @@ def _difference(before: Any, after: Any) -> str:
             return codec.path_text(path)
         step = next(s for s in steps if codec.canonical(before[s]) != codec.canonical(after[s]))
         path.append(step)
-        before, after = before[step], after[step]
+        before = before[step]
+        after = after[step]
 
 
 Path = tuple[str | int, ...]
@@ -352,28 +349,29 @@ def _check_object(before: Any, after: Any, path: Path) -> None:
     if isinstance(after, Mapping):
         _check_plain(before, after, path)
         return
-    ours, theirs = type(before).__name__, type(after).__name__
+    ours = type(before).__name__
+    theirs = type(after).__name__
     if not isinstance(before, type(after)):
         if _is_object(after):
             other = f"{ours} comes back from JSON as {theirs}"
             _refuse(path, f"{other}: add a field that tells them apart")
         return  # its class has a JSON form of its own
-    there = _attributes(after)
+    attributes = _attributes(after)
     why = "is not part of its JSON form"
     if type(before) is not type(after):
         why = f"{ours} has it, and {theirs} does not: declare the parameter as {ours}"
     for name, value in _attributes(before).items():
-        if name not in there:
+        if name not in attributes:
             _refuse((*path, name), why)
-        check_round_trip(value, there[name], (*path, name))
+        check_round_trip(value, attributes[name], (*path, name))
 
 
 def _check_plain(before: Any, after: Mapping[str, Any], path: Path) -> None:
     """Check an object if the function takes anything, and gets a dict for it."""
     for name, value in _attributes(before).items():
-        found = next((key for key in _output_keys(before, name) if key in after), None)
-        if found is not None:
-            check_round_trip(value, after[found], (*path, name))
+        output_key = next((key for key in _output_keys(before, name) if key in after), None)
+        if output_key is not None:
+            check_round_trip(value, after[output_key], (*path, name))
         else:
             private = getattr(before, "__private_attributes__", {})
             default = private[name].get_default() if name in private else _ABSENT
@@ -388,9 +386,9 @@ def _check_mapping(before: Mapping[Any, Any], after: Any, path: Path) -> None:
         lost = [key for key in before if _key(key, after) not in after]
         _refuse((*path, *map(str, lost[:1])), "is not part of its JSON form")
     for key, value in before.items():
-        found = after[key] if key in after else after.get(_key(key, after))
-        if type(value) not in _SCALARS or value != found:  # most values are equal scalars
-            check_round_trip(value, found, (*path, str(key)))
+        item = after[key] if key in after else after.get(_key(key, after))
+        if type(value) not in _SCALARS or value != item:  # most values are equal scalars
+            check_round_trip(value, item, (*path, str(key)))
 
 
 def _key(key: Any, after: Mapping[Any, Any]) -> Any:
@@ -423,7 +421,10 @@ def check_known(given: Any, taken: Any, path: Path = ()) -> None:
         for index, (before, after) in enumerate(zip(given, taken, strict=True)):
             check_known(before, after, (*path, index))
     elif isinstance(given, Mapping) and _is_object(taken):
-        if not _has_input_validator(type(taken)):
+        decorators = getattr(type(taken), "__pydantic_decorators__", None)
+        validators = () if decorators is None else decorators.model_validators.values()
+        # A class that converts its input with a validator of its own knows what it ignores.
+        if not any(validator.info.mode in ("before", "wrap") for validator in validators):
             parts = _attributes(taken)
             names = dict.fromkeys(getattr(taken, "__dataclass_fields__", ()), "")
             names |= {key: name for name in parts for key in _input_keys(taken, name)}
@@ -450,19 +451,19 @@ def _is_object(value: Any) -> bool:
 
 
 def _field_infos(value: Any) -> Mapping[str, FieldInfo]:
-    found: Mapping[str, FieldInfo] = getattr(type(value), "__pydantic_fields__", {})
-    return found
+    infos: Mapping[str, FieldInfo] = getattr(type(value), "__pydantic_fields__", {})
+    return infos
 
 
 def _attributes(value: Any) -> dict[str, Any]:
     """Return everything in an object: fields, extra fields, private and other attributes."""
     if isinstance(value, BaseModel):
-        known = {n: value.__dict__[n] for n in type(value).model_fields if n in value.__dict__}
-        return {**known, **(value.model_extra or {}), **(value.__pydantic_private__ or {})}
-    named = {f.name: getattr(value, f.name, None) for f in dataclasses.fields(value)}
+        fields = {n: value.__dict__[n] for n in type(value).model_fields if n in value.__dict__}
+        return {**fields, **(value.model_extra or {}), **(value.__pydantic_private__ or {})}
+    fields_of_class = {f.name: getattr(value, f.name, None) for f in dataclasses.fields(value)}
     own = {n: v for n, v in getattr(value, "__dict__", {}).items() if not n.startswith("__")}
     cached = {n for n in own if isinstance(getattr(type(value), n, None), cached_property)}
-    return {**named, **{name: item for name, item in own.items() if name not in cached}}
+    return {**fields_of_class, **{name: item for name, item in own.items() if name not in cached}}
 
 
 def _output_keys(value: Any, name: str) -> Iterator[str]:
@@ -482,13 +483,6 @@ def _input_keys(value: Any, name: str) -> Iterator[str]:
         first = choice.path[0] if isinstance(choice, AliasPath) else choice
         if isinstance(first, str):
             yield first
-
-
-def _has_input_validator(kind: type) -> bool:
-    """Return whether a class converts its input with a validator of its own."""
-    decorators = getattr(kind, "__pydantic_decorators__", None)
-    found = decorators.model_validators.values() if decorators is not None else ()
-    return any(validator.info.mode in ("before", "wrap") for validator in found)
 
 
 def _refuse(path: Path, why: str) -> NoReturn:

@@ -27,7 +27,8 @@ _FORMATS = frozenset(
 
 def nodes(schema: Node, definitions: Node) -> Iterator[Node]:
     """Yield each schema that a value may have to meet, following references once."""
-    waiting, seen = [schema], set[str]()
+    waiting = [schema]
+    followed: set[str] = set()
     while waiting:
         node = waiting.pop()
         yield node
@@ -36,8 +37,8 @@ def nodes(schema: Node, definitions: Node) -> Iterator[Node]:
         inner = (node.get("items"), node.get("additionalProperties"))
         waiting += [child for child in inner if isinstance(child, dict)]
         ref = node.get("$ref")
-        if ref is not None and ref not in seen:
-            seen.add(ref)
+        if ref is not None and ref not in followed:
+            followed.add(ref)
             waiting.append(_resolve(node, definitions))
 
 
@@ -67,7 +68,8 @@ def without_nulls(schema: Node, value: Any, definitions: Node) -> Any:
         return [without_nulls(node["items"], item, definitions) for item in value]
     if not isinstance(value, dict) or "properties" not in node:
         return value
-    properties, required = node["properties"], node.get("required", ())
+    properties = node["properties"]
+    required = node.get("required", ())
     return {
         key: without_nulls(properties.get(key, {}), item, definitions)
         for key, item in value.items()
@@ -149,8 +151,8 @@ def only_branch(node: Node, definitions: Node) -> Node:
 
 def _resolve(node: Node, definitions: Node) -> Node:
     ref = node.get("$ref", "")
-    found: Node = definitions.get(ref.removeprefix("#/$defs/"), node)
-    return found
+    target: Node = definitions.get(ref.removeprefix("#/$defs/"), node)
+    return target
 
 
 def _branches(node: Node) -> list[Node]:

@@ -8,6 +8,7 @@ are matched by an engine that never backtracks, and everything else stops after 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import sys
@@ -69,8 +70,10 @@ def _additional_properties(
         follow = Draft202012Validator.VALIDATORS["additionalProperties"]
         yield from follow(validator, rules, value, schema)
         return
-    known = schema.get("properties", {})
-    more = [n for n in value if n not in known and not any(pattern_matches(p, n) for p in patterns)]
+    fields = schema.get("properties", {})
+    more = [
+        n for n in value if n not in fields and not any(pattern_matches(p, n) for p in patterns)
+    ]
     for name in more:
         if rules is False:
             yield _error(f"{name!r} does not match any of the regexes")
@@ -126,8 +129,8 @@ def errors(
     validator = _validator(_bytes(schema))
     _deadline.at = time.monotonic() + MAX_SECONDS
     try:
-        found = islice(validator.iter_errors(value), limit)
-        return [wrong for item in found for wrong in _located_errors(item, quote=quote)]
+        items = islice(validator.iter_errors(value), limit)
+        return [wrong for item in items for wrong in _located_errors(item, quote=quote)]
     except Unresolvable as error:
         raise _unknown_ref(error.ref) from None
     except RecursionError:
@@ -140,14 +143,16 @@ def errors(
 
 def _located_errors(item: Any, *, quote: bool) -> list[tuple[str, str]]:
     """Return (path, message) pairs at the exact field, also if it is missing or unknown."""
-    path, rules = list(item.absolute_path), item.schema
-    names, message = list[str](), ""
+    path = list(item.absolute_path)
+    rules = item.schema
+    names: list[str] = []
+    message = ""
     if item.validator == "required":
         names = [n for n in item.validator_value if item.message == f"{n!r} is a required property"]
         message = "this is required"
     elif item.validator == "additionalProperties" and item.validator_value is False:
-        known = rules.get("properties", {})
-        names = [n for n in item.instance if n not in known and not rules.get("patternProperties")]
+        fields = rules.get("properties", {})
+        names = [n for n in item.instance if n not in fields and not rules.get("patternProperties")]
         message = "there is no such field"
     if names:
         return [(codec.path_text([*path, name]), message) for name in names]
@@ -176,11 +181,11 @@ def closed(schema: Mapping[str, Any], given: Iterable[str] = ()) -> dict[str, An
     them later, when the person can no longer correct the edit. Names in ``given`` stay allowed: the
     agent used them.
     """
-    known = schema.get("properties")
-    if not isinstance(known, Mapping) or not known or any(name in schema for name in _OPEN):
+    fields = schema.get("properties")
+    if not isinstance(fields, Mapping) or not fields or any(name in schema for name in _OPEN):
         return dict(schema)
-    more: dict[str, Any] = {name: {} for name in given if name not in known}
-    return {**schema, "properties": {**more, **known}, "additionalProperties": False}
+    more: dict[str, Any] = {name: {} for name in given if name not in fields}
+    return {**schema, "properties": {**more, **fields}, "additionalProperties": False}
 
 
 def edit_rules(
@@ -194,15 +199,15 @@ def edit_rules(
     if written is None:
         return closed(schema, args)
     rules = closed(schema, written)
-    known = rules.get("properties", {})
+    fields = rules.get("properties", {})
     shared = {"$defs": rules["$defs"]} if "$defs" in rules else {}
     converted: dict[str, Any] = {
         name: {}
         for name, value in written.items()
-        if isinstance(known.get(name), Mapping) and errors({**known[name], **shared}, value)
+        if isinstance(fields.get(name), Mapping) and errors({**fields[name], **shared}, value)
     }
     required = [name for name in rules.get("required", ()) if name in written]
-    return {**rules, "properties": {**known, **converted}, "required": required}
+    return {**rules, "properties": {**fields, **converted}, "required": required}
 
 
 def matches(schema: Mapping[str, Any], value: Any) -> bool:
@@ -258,8 +263,8 @@ def remote_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     check_schema(schema)
     if {"patternProperties", "unevaluatedProperties"} <= set(_names(schema)):
         raise InvalidCall("patternProperties and unevaluatedProperties: use one of them")
-    kept: dict[str, Any] = _without_slow_patterns(dict(schema))
-    return kept
+    safe: dict[str, Any] = _without_slow_patterns(dict(schema))
+    return safe
 
 
 def remote_tool(
@@ -326,7 +331,9 @@ def _validator_class() -> type[Validator]:
 
         def checked(*args: Any) -> Any:
             if refers:
-                _check_stack_room()
+                with contextlib.suppress(ValueError):  # the stack is not that deep
+                    sys._getframe(sys.getrecursionlimit() // 2)
+                    raise RecursionError
             if time.monotonic() > _deadline.at:
                 raise _CheckTimeout
             return follow(*args)
@@ -337,14 +344,6 @@ def _validator_class() -> type[Validator]:
     wrapped = {keyword: bounded(keyword, follow) for keyword, follow in ours.items()}
     kind: type[Validator] = validators.extend(Draft202012Validator, wrapped)  # type: ignore[no-untyped-call]
     return kind
-
-
-def _check_stack_room() -> None:
-    try:
-        sys._getframe(sys.getrecursionlimit() // 2)
-    except ValueError:  # the stack is not that deep
-        return
-    raise RecursionError
 
 
 def _check(schema: dict[str, Any]) -> None:

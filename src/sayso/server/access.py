@@ -37,14 +37,16 @@ class RightsWatch:
 
     async def wait_for_end(self, seconds_left: SecondsLeft) -> None:
         """Return when the caller's token or session ends, or gives other rights."""
-        seq, ends_at = -1, math.inf
+        seq = -1
+        ends_at = math.inf
         while True:
             current = await self._last_change()
             if current != seq or time.monotonic() >= ends_at:
                 left = await read(self._store, seconds_left, self._store)
                 if left <= 0:
                     return
-                seq, ends_at = current, time.monotonic() + left
+                seq = current
+                ends_at = time.monotonic() + left
             await asyncio.sleep(max(min(_CHECK_SECONDS, ends_at - time.monotonic()), 0.001))
 
     async def _last_change(self) -> int:

@@ -89,11 +89,16 @@ def create_app(
     are opened, decided and closed.
     """
     opened = open_store(store)
-    named = _by_name(agents, opened)
+    by_name = _by_name(agents, opened)
     metrics = Metrics()
     gate = Gate(opened, policy=policy, agent="remote", wait=0)
-    judge = policy_judge(named.values(), gate)
-    validate = edit_validator(named.values())
+    provider: Provider | None = None
+    if oidc is not None:
+        from sayso.server.oidc import Provider  # needs an extra
+
+        provider = Provider(oidc)
+    judge = policy_judge(by_name.values(), gate)
+    validate = edit_validator(by_name.values())
     service = Service(
         store=opened,
         inbox=Inbox(opened, judge=judge, validate=validate),
@@ -101,10 +106,10 @@ def create_app(
         validate=validate,
         request_lists=RequestListCache(opened),
         gate=gate,
-        agents=named,
-        default_agent=next(iter(named), ""),
+        agents=by_name,
+        default_agent=next(iter(by_name), ""),
         worker=Worker(
-            named.values(), opened, concurrency=workers, on_step=metrics.step, streams=True
+            by_name.values(), opened, concurrency=workers, on_step=metrics.step, streams=True
         ),
         feed=Feed(opened),
         rights=RightsWatch(opened),
@@ -113,7 +118,7 @@ def create_app(
         health=HealthCheck(opened),
         hooks=HookSessions(),
         tally_cache=TallyCache(opened),
-        oidc=_provider(oidc),
+        oidc=provider,
         proxy=None if proxy is None else TrustedProxy(proxy),
         passkeys=auth and find_spec("webauthn") is not None,
         auth=auth,
@@ -166,26 +171,18 @@ def create_app(
     return app
 
 
-def _provider(settings: Settings | None) -> Provider | None:
-    if settings is None:
-        return None
-    from sayso.server.oidc import Provider  # needs an extra
-
-    return Provider(settings)
-
-
 def _by_name(agents: Resumable | Iterable[Resumable], store: Store) -> dict[str, Resumable]:
-    named: dict[str, Resumable] = {}
+    by_name: dict[str, Resumable] = {}
     for agent in [agents] if isinstance(agents, Resumable) else agents:
         if not isinstance(agent, Resumable):
             raise TypeError(
                 f"{agent!r:.80} is not an agent: pass agents as a list, and the store as store="
             )
-        if agent.name in named:
+        if agent.name in by_name:
             raise ValueError(f"two agents are named {agent.name!r}: rename one")
         lend_store(agent, store)
-        named[agent.name] = agent
-    return named
+        by_name[agent.name] = agent
+    return by_name
 
 
 # -- the web app

@@ -13,7 +13,8 @@ from sayso.rows import SYSTEM_THREAD, Event
 from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable
 
-_MAX_ENTRIES, _MAX_RUNS_PER_THREAD = 5_000, 100
+_MAX_ENTRIES = 5_000
+_MAX_RUNS_PER_THREAD = 100
 #: These events may change who can see a call, and so who can see the run around it.
 _CHANGES_AUDIENCE = ("asked", "reasked", "revised", "tightened", "in_doubt")
 #: Events about access, visible to admins only.
@@ -54,30 +55,30 @@ class EventAudiences:
                 self._by_call.pop(event.call, None)
                 self._by_run.pop(_root(event), None)
             subject = subject_of(event)
-            found = self._of_call(subject) if subject else None
-            if found is not None:
-                return found
+            audience = self._of_call(subject) if subject else None
+            if audience is not None:
+                return audience
             return _of_system(event) if event.thread == SYSTEM_THREAD else self._of_run(event)
 
     def _of_call(self, call_id: str) -> Audience | None:
-        found = self._by_call.get(call_id)
-        if found is None:
+        audience = self._by_call.get(call_id)
+        if audience is None:
             try:
                 call = self._store.call(call_id)
             except (Tampered, UnknownKey):
                 return _ADMINS_ONLY  # the row no longer proves who may see it
             if call is None:
                 return None
-            found = self._by_call[call_id] = audience_of((call,))
+            audience = self._by_call[call_id] = audience_of((call,))
             if len(self._by_call) > _MAX_ENTRIES:
                 self._by_call.popitem(last=False)
-        return found
+        return audience
 
     def _of_run(self, event: Event) -> Audience:
         """Return the audience of the event's run, or of a thread that has no run yet."""
-        known = self._by_run.setdefault(_root(event), {})
+        cached = self._by_run.setdefault(_root(event), {})
         name = event.run or event.thread
-        if name not in known:
+        if name not in cached:
             try:
                 read = self._store.run if event.run else self._store.last_run
                 run = read(event.run or event.thread)
@@ -85,12 +86,12 @@ class EventAudiences:
                 return _ADMINS_ONLY
             if run is None:  # the thread has just begun
                 return Audience(everybody=False, names=frozenset((event.actor,)))
-            if len(known) > _MAX_RUNS_PER_THREAD:
-                known.clear()
-            known[name] = if_readable(audience_of_run, self._store, run) or _ADMINS_ONLY
+            if len(cached) > _MAX_RUNS_PER_THREAD:
+                cached.clear()
+            cached[name] = if_readable(audience_of_run, self._store, run) or _ADMINS_ONLY
             if len(self._by_run) > _MAX_ENTRIES:
                 self._by_run.popitem(last=False)
-        return known[name]
+        return cached[name]
 
 
 def _root(event: Event) -> str:

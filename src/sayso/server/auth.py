@@ -83,28 +83,28 @@ class Identity(NamedTuple):
 
 async def identify(service: Service, request: HttpRequest) -> Identity:
     """Return who sent a request. Raise ``Unauthenticated`` if nothing proves it."""
-    given = request.headers.get("authorization", "")
-    scheme, _, secret = given.partition(" ")
-    if given and scheme.lower() != "bearer":
+    authorization = request.headers.get("authorization", "")
+    scheme, _, secret = authorization.partition(" ")
+    if authorization and scheme.lower() != "bearer":
         raise Unauthenticated("send the token as `Authorization: Bearer …`")
-    if given:
+    if authorization:
         by = await read(service.store, authenticate, service.store, secret.strip())
         return Identity(by, secret.strip())
     if not service.auth:
         return Identity(LOCAL_USER)
     if service.proxy is not None:
-        named = await service.proxy.identify(
+        proxied = await service.proxy.identify(
             service.store, request.scope, device_of(request), service.limits.count_write
         )
-        if named is not None:
+        if proxied is not None:
             _refuse_foreign(request)
             if request.method not in ("GET", "HEAD") and "origin" not in request.headers:
                 raise NotAllowed(
                     "a write of someone whom the proxy signed in needs an Origin header: use the "
                     "web app, or a bearer token"
                 )
-            await _note_use(service, named.by)
-            return Identity(named.by, named.session, session=True, ends=named.ends)
+            await _note_use(service, proxied.by)
+            return Identity(proxied.by, proxied.session, session=True, ends=proxied.ends)
     cookie = request.cookies.get(cookie_name(request.url.scheme))
     if not cookie:
         raise Unauthenticated(

@@ -67,13 +67,13 @@ def limited_protocol(limits: Limits) -> type[HttpToolsProtocol]:
 def _raise_file_limit() -> int:
     """Allow this process as many files as the system lets it have; return how many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    limit = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < limit:
         try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
         except (OSError, ValueError):  # macOS has a limit below the one that it reports
-            wanted = soft
-    return wanted
+            limit = soft
+    return limit
 
 
 class ConnectionTable:
@@ -185,7 +185,8 @@ class LimitedProtocol(HttpToolsProtocol):
         while data and not self.transport.is_closing():
             # At most what is left of the limit, so that a head beyond it is never kept.
             room = MAX_HEADER_BYTES - self._head if self._state == _HEAD else MAX_HEADER_BYTES
-            piece, data = data[:room], data[room:]
+            piece = data[:room]
+            data = data[room:]
             if self._state == _HEAD:
                 self._head += len(piece)
             else:

@@ -58,7 +58,8 @@ def request_details(
     store = service.store
     call = store.call(request.id)
     assert call is not None
-    run, thread = store.run(call.run), store.thread(call.thread)
+    run = store.run(call.run)
+    thread = store.thread(call.thread)
     before = 0 if thread is None else max(thread.messages - _LAST_MESSAGES, 0)
     secrets = secrets_of(request)
     return {
@@ -102,15 +103,15 @@ def _similar_calls(store: Store, request: Request, call: Call, by: Reviewer) -> 
         status="closed", agent=call.agent, tool=call.tool, sort="newest", limit=_MAX_SIMILAR
     )
     page = store.page(query) if call.tool else []
-    found = [other for _, other in page if other.kind == call.kind and may_see(by, other)]
-    counts: Counter[str] = Counter(public_status(other) for other in found)
+    similar = [other for _, other in page if other.kind == call.kind and may_see(by, other)]
+    counts: Counter[str] = Counter(public_status(other) for other in similar)
     names = ("approved", "edited", "rejected", "responded", "expired")
-    approved = [other for other in found if public_status(other) in ("approved", "edited")]
+    approved = [other for other in similar if public_status(other) in ("approved", "edited")]
     compared = [if_readable(request_in, store, other) for other in approved[:_MAX_COMPARED]]
     return {
         **{name: counts[name] for name in names},
         "facts": differences(request, [other for other in compared if other is not None]),
-        "recent": [similar_view(request_in(store, other)) for other in found[:_MAX_RECENT]],
+        "recent": [similar_view(request_in(store, other)) for other in similar[:_MAX_RECENT]],
     }
 
 
@@ -327,7 +328,7 @@ class MessageVisibility:
             [self._row(message, n, call) for n, call in enumerate(_calls(message))]
             for message in messages
         ]
-        found = [self._of_calls(*both) for both in zip(messages, rows, strict=True)]
+        decisions = [self._of_calls(*pair) for pair in zip(messages, rows, strict=True)]
         for places in _exchanges(messages):
             first = messages[places[0]]
             starts_with_user = first.get("role") == "user"
@@ -335,11 +336,11 @@ class MessageVisibility:
             before = [] if starts_with_user else self._calls_before(first)
             texts = list(hidden_turns(self._by, (before, *turns)))[1:]
             if starts_with_user:
-                made = [row for turn in turns for row in turn]
-                texts[0] = any(texts) and not has_visible_request(self._by, made)
+                calls = [row for turn in turns for row in turn]
+                texts[0] = any(texts) and not has_visible_request(self._by, calls)
             for place, withheld in zip(places, texts, strict=True):
-                found[place] = found[place]._replace(text=withheld)
-        return found
+                decisions[place] = decisions[place]._replace(text=withheld)
+        return decisions
 
     def _of_calls(self, message: dict[str, Any], rows: list[Call | None]) -> Withheld:
         calls = tuple(row is not None and not may_see(self._by, row) for row in rows)
@@ -389,8 +390,9 @@ def _exchanges(messages: list[dict[str, Any]]) -> list[list[int]]:
 
     Text in the middle of a run belongs to that run.
     """
-    found: dict[Any, list[int]] = {}
-    number, answer = 0, None
+    exchanges: dict[Any, list[int]] = {}
+    number = 0
+    answer = None
     for place in reversed(range(len(messages))):
         message = messages[place]
         if message.get("role") == "assistant":
@@ -399,7 +401,8 @@ def _exchanges(messages: list[dict[str, Any]]) -> list[list[int]]:
             answer = number if answer is None else answer
         else:
             continue
-        found.setdefault(answer, []).append(place)
+        exchanges.setdefault(answer, []).append(place)
         if message.get("role") == "user":
-            number, answer = number + 1, None
-    return [places[::-1] for places in found.values()]
+            number += 1
+            answer = None
+    return [places[::-1] for places in exchanges.values()]

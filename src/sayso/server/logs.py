@@ -23,7 +23,8 @@ def begin_logging(*, as_json: bool = False, level: int = logging.INFO) -> None:
     handler.setFormatter(_Json() if as_json else text)
     for name in ("sayso", *_OTHERS):
         logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [handler], False
+        logger.handlers = [handler]
+        logger.propagate = False
         logger.setLevel(level if name == "sayso" else logging.WARNING)
 
 

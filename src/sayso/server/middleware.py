@@ -85,7 +85,8 @@ class SecurityMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started, request_id = time.perf_counter(), secrets.token_hex(6)
+        started = time.perf_counter()
+        request_id = secrets.token_hex(6)
         status: int | None = None
         headers = Headers(scope=scope)
         host = headers.get("host", "")
@@ -184,15 +185,15 @@ class SecurityMiddleware:
 
 def _add_headers(scope: Scope, message: Message, request_id: str) -> None:
     """Add the headers of every response, except those that the route has set."""
-    given = [pair for pair in message["headers"] if pair[0] != b"x-request-id"]
-    names = {name for name, _ in given}
-    wanted = [*_HEADERS]
+    headers = [pair for pair in message["headers"] if pair[0] != b"x-request-id"]
+    names = {name for name, _ in headers}
+    defaults = [*_HEADERS]
     if scope["path"].startswith("/api"):
-        wanted.append(_NO_STORE)
+        defaults.append(_NO_STORE)
     if scope["scheme"] == "https":
-        wanted.append(_HSTS)
-    missing = [pair for pair in wanted if pair[0] not in names]
-    message["headers"] = [*given, *missing, (b"x-request-id", request_id.encode())]
+        defaults.append(_HSTS)
+    missing = [pair for pair in defaults if pair[0] not in names]
+    message["headers"] = [*headers, *missing, (b"x-request-id", request_id.encode())]
 
 
 @lru_cache(maxsize=256)
@@ -244,13 +245,13 @@ def _with_size_limit(scope: Scope, receive: Receive) -> Receive:
     """Count the body as it arrives, because a chunked one announces no length."""
     if scope["method"] in _SAFE_METHODS:
         return receive
-    seen = 0
+    size = 0
 
     async def limited() -> Message:
-        nonlocal seen
+        nonlocal size
         message = await receive()
-        seen += len(message.get("body", b""))
-        if seen > MAX_BODY_BYTES:
+        size += len(message.get("body", b""))
+        if size > MAX_BODY_BYTES:
             raise _too_large()
         return message
 
@@ -273,8 +274,8 @@ _MAX_AGE = "600"
 
 def normalize_origins(origins: str | Iterable[str]) -> list[str]:
     """Return origins as browsers send them. Raise ``ValueError`` if one is not an origin."""
-    given = [origins] if isinstance(origins, str) else origins
-    return [normalize_origin(origin) for origin in given]
+    listed = [origins] if isinstance(origins, str) else origins
+    return [normalize_origin(origin) for origin in listed]
 
 
 def normalize_origin(origin: str) -> str:
@@ -282,7 +283,8 @@ def normalize_origin(origin: str) -> str:
     try:
         parts = urlsplit(origin.strip().lower())
         default_port = {"https": 443, "http": 80}[parts.scheme]
-        host, port = parts.hostname, parts.port
+        host = parts.hostname
+        port = parts.port
     except (AttributeError, KeyError, ValueError):
         host = port = None
     if host is None or origin.count("/") > 2 + origin.endswith("/") or "*" in origin:

@@ -130,8 +130,8 @@ class SharedCheck(Generic[T]):
             now = time.monotonic()
             running = self._running
             if running is None or running.done() or now - self._started > _STUCK:
-                running, self._started = Future(), now
-                self._running = running
+                running = self._running = Future()
+                self._started = now
                 thread = threading.Thread(
                     target=self._run, args=(running,), name="sayso-health", daemon=True
                 )
@@ -207,8 +207,8 @@ class TallyCache:
         if tallies is not None and began < kept_until:
             return tallies
         tallies = self.store.tallies(viewer, since)
-        ended = time.monotonic()
-        if ended - began > _SLOW_SECONDS:
-            fresh = {key: kept for key, kept in self._kept.items() if kept[0] > ended}
-            self._kept = {**fresh, key: (ended + _KEPT_SECONDS, tallies)}
+        now = time.monotonic()
+        if now - began > _SLOW_SECONDS:
+            fresh = {key: entry for key, entry in self._kept.items() if entry[0] > now}
+            self._kept = {**fresh, key: (now + _KEPT_SECONDS, tallies)}
         return tallies

@@ -271,9 +271,9 @@ class Provider:
 
     async def _with_userinfo(self, claims: dict[str, Any], access_token: object) -> dict[str, Any]:
         """Add the claims that only the provider's user info has, if some are missing."""
-        wanted = {self.settings.name_claim, self.settings.groups_claim} - {""}
+        claims_needed = {self.settings.name_claim, self.settings.groups_claim} - {""}
         endpoint = (await self._read_metadata()).get("userinfo_endpoint")
-        if wanted <= claims.keys() or not endpoint or not isinstance(access_token, str):
+        if claims_needed <= claims.keys() or not endpoint or not isinstance(access_token, str):
             return claims
         headers = {"authorization": f"Bearer {access_token}"}
         extra = await fetch(

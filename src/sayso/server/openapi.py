@@ -35,8 +35,7 @@ _ERRORS = {
     422: "A value is invalid; `field` names it",
     429: "Too many requests; `Retry-After` says when to retry",
 }
-#: One event of a stream.
-EVENT_SCHEMA: dict[str, Any] = {
+_EVENT_SCHEMA: dict[str, Any] = {
     "type": "object",
     "required": ["data"],
     "properties": {
@@ -53,6 +52,12 @@ NO_AUTH: dict[str, Any] = {"security": []}
 def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
     """Describe the errors of a route, for its ``responses``."""
     return {code: {"description": _ERRORS[code], "model": ErrorView} for code in codes}
+
+
+def event_stream(description: str) -> dict[int | str, dict[str, Any]]:
+    """Describe a stream of events, for the ``responses`` of a route."""
+    content = {"text/event-stream": {"schema": _EVENT_SCHEMA}}
+    return {200: {"content": content, "description": description}}
 
 
 def text_errors(*codes: int) -> dict[int | str, dict[str, Any]]:
@@ -114,12 +119,12 @@ def _add_bodies(routes: list[APIRoute], paths: dict[str, Any]) -> dict[str, Any]
         if isinstance(dependency.call, JsonBody)
         for method in route.methods or ()
     ]
-    schemas, found = TypeAdapter.json_schemas(
+    schemas, definitions = TypeAdapter.json_schemas(
         [(n, "validation", TypeAdapter(body.shape)) for n, (_, body) in enumerate(operations)],
         ref_template="#/components/schemas/{model}",
     )
     for n, (operation, body) in enumerate(operations):
         content = {"application/json": {"schema": schemas[n, "validation"]}}
         operation["requestBody"] = {"required": body.required, "content": content}
-    referenced: dict[str, Any] = found.get("$defs", {})
+    referenced: dict[str, Any] = definitions.get("$defs", {})
     return referenced

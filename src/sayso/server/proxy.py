@@ -172,18 +172,18 @@ class TrustedProxy:
         if not value:
             raise Unauthenticated(f"the proxy sent an empty {self._header}: sign in at the proxy")
         groups = _sent(scope, self._groups_header)
-        named = await self._named(value, _only(groups, self._groups_header) if groups else "")
-        secret = self._sessions.get(named.who.origin, "")
-        by = await read(store, _present, store, secret, named)
+        person = await self._named(value, _only(groups, self._groups_header) if groups else "")
+        secret = self._sessions.get(person.who.origin, "")
+        by = await read(store, _present, store, secret, person)
         if by is None:
             async with self._opening:
-                secret = self._sessions.get(named.who.origin, "")
-                by = await read(store, _present, store, secret, named)
+                secret = self._sessions.get(person.who.origin, "")
+                by = await read(store, _present, store, secret, person)
                 if by is None:
-                    count(f"sign-in of {named.who.origin[1]}")
-                    secret = await to_thread(self._open, store, named, device)
+                    count(f"sign-in of {person.who.origin[1]}")
+                    secret = await to_thread(self._open, store, person, device)
                     by = await read(store, authenticate_session, store, secret)
-        return ProxySignIn(by, secret, named.ends)
+        return ProxySignIn(by, secret, person.ends)
 
     def _is_proxy(self, peer: str) -> bool:
         if peer == UNIX:

@@ -49,8 +49,8 @@ def _visible_refusals(request: Request, refusals: list[Json], by: Reviewer) -> l
     """Return the earlier rejections, of which this reader may only know that there were some."""
     visible = [may_see_rejection(by, rejection) for rejection in request.refusals]
     return [
-        shown if may_see else {**dict.fromkeys(shown), "id": shown["id"]}
-        for shown, may_see in zip(refusals, visible, strict=True)
+        refusal if may_see else {**dict.fromkeys(refusal), "id": refusal["id"]}
+        for refusal, may_see in zip(refusals, visible, strict=True)
     ]
 
 
@@ -104,8 +104,8 @@ def edited_args(
         if name in before and shown_before[name] != before[name]:
             after[name] = f"{text.mask(codec.dumps(args[name]))[:-1]}, changed)"
         else:
-            shown = redact({name: args[name]}, request.schema).value[name]
-            after[name] = without_fingerprints(shown)
+            redacted = redact({name: args[name]}, request.schema).value[name]
+            after[name] = without_fingerprints(redacted)
     return shown_before, after
 
 
@@ -256,22 +256,25 @@ class RequestListCache:
 
     def page(self, by: Reviewer, filters: dict[str, Any], *, mine: bool) -> str:
         """Return a page of the requests that this person may see, as JSON. Reads the store."""
-        limit, room, viewer = filters["limit"], _MAX_PAGE, viewer_of(by, mine=mine)
-        found: list[CachedRequest] = []
+        limit = filters["limit"]
+        room = _MAX_PAGE
+        viewer = viewer_of(by, mine=mine)
+        entries: list[CachedRequest] = []
         for _ in range(_MAX_STORE_PAGES):
-            rows, following = self._reader.page({**filters, "limit": limit - len(found)})
+            rows, following = self._reader.page({**filters, "limit": limit - len(entries)})
             for cursor, call in rows:
                 if may_see(by, call) and is_for(viewer, call):
                     entry = self._entry(call)
-                    if found and len(entry.json) > room:
-                        following, limit = filters["after"], len(found)  # it goes on the next page
+                    if entries and len(entry.json) > room:
+                        following = filters["after"]  # it goes on the next page
+                        limit = len(entries)
                         break
-                    found.append(entry)
+                    entries.append(entry)
                     room -= len(entry.json)
                 filters["after"] = str(cursor)
-            if following is None or len(found) == limit:
+            if following is None or len(entries) == limit:
                 break
-        items = ",".join(_json_for(entry, by) for entry in found)
+        items = ",".join(_json_for(entry, by) for entry in entries)
         return f'{{"items":[{items}],"next":{to_json(following)}}}'
 
     def groups(self, by: Reviewer, filters: dict[str, Any], *, mine: bool) -> dict[str, Json]:
@@ -279,23 +282,23 @@ class RequestListCache:
 
         The values of a filter are counted with the other filters on, and itself off.
         """
-        wanted = {name: short(filters[name]) for name in _GROUPED if name in filters}
-        found = self._reader.groups(filters, viewer_of(by, mine=mine))
+        chosen = {name: short(filters[name]) for name in _GROUPED if name in filters}
+        all_groups = self._reader.groups(filters, viewer_of(by, mine=mine))
 
         def matches(group: RequestGroup, apart_from: str = "") -> bool:
             return all(
                 name == apart_from or getattr(group, name) == value
-                for name, value in wanted.items()
+                for name, value in chosen.items()
             )
 
         values: dict[str, Json] = {}
         for name in _GROUPED:
             counts: Counter[str] = Counter()
-            for group in found:
+            for group in all_groups:
                 if matches(group, name):
                     counts[getattr(group, name)] += group.count
             values[name] = [{"value": key, "count": counts[key]} for key in sorted(counts) if key]
-        groups = [group for group in found if matches(group)]
+        groups = [group for group in all_groups if matches(group)]
         return {
             "count": sum(group.count for group in groups),
             "items": [_group_view(group) for group in groups],

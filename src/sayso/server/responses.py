@@ -143,8 +143,8 @@ async def handle_sayso_error(request: HttpRequest, error: Exception) -> Response
     if getattr(request.state, "plain_text_errors", False):
         status = error_status(error)
         # Nothing in the body names a field, so every invalid request is a plain 400.
-        shown = 400 if status == 422 else status
-        return PlainTextResponse(str(error), shown, _error_headers(error))
+        code = 400 if status == 422 else status
+        return PlainTextResponse(str(error), code, _error_headers(error))
     if error_status(error) >= 500:
         log.warning("%s %s: %s", request.method, quote(request.url.path), error)
     return error_response(error)
@@ -169,9 +169,15 @@ async def handle_http_error(request: HttpRequest, error: Exception) -> Response:
     headers = dict(error.headers or {})
     if error.status_code == 405:
         # Those of every route at this path; Starlette names those of the first only.
-        path, routes = request.url.path, request.app.routes
-        here = [r for r in routes if isinstance(r, Route) and r.path_regex.match(path)]
-        headers["Allow"] = ", ".join(sorted({method for r in here for method in r.methods or ()}))
+        path = request.url.path
+        matching = [
+            route
+            for route in request.app.routes
+            if isinstance(route, Route) and route.path_regex.match(path)
+        ]
+        headers["Allow"] = ", ".join(
+            sorted({method for r in matching for method in r.methods or ()})
+        )
     return JsonResponse({"error": kind, "message": message}, error.status_code, headers)
 
 
@@ -211,7 +217,8 @@ class TextStreamResponse(Response):
         self.raw_headers = [(n.encode("latin-1"), v.encode("latin-1")) for n, v in headers.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        task, disconnected = asyncio.current_task(), False
+        task = asyncio.current_task()
+        disconnected = False
         assert task is not None
 
         def cancel(_: object) -> None:

@@ -177,19 +177,19 @@ def _one_of_each_type(schema: dict[str, Any]) -> None:
     schema["oneOf"] = []
     for kind in fields.pop("type")["enum"]:
         own = DECISION_FIELDS[kind] | {"id", "seen_digest"}
-        shown = {name: dict(said) for name, said in fields.items() if name in own}
-        needed = [name for name in ("id", _NEEDED.get(kind)) if name in shown]
+        properties = {name: dict(described) for name, described in fields.items() if name in own}
+        needed = [name for name in ("id", _NEEDED.get(kind)) if name in properties]
         body: dict[str, Any] = {
             "title": f"{kind.title()}{schema['title']}",
             "type": "object",
             "additionalProperties": False,
             "required": ["type", *needed],
-            "properties": {"type": {"type": "string", "const": kind}, **shown},
+            "properties": {"type": {"type": "string", "const": kind}, **properties},
         }
         if kind == "edit":
             body["anyOf"] = [{"required": ["args"]}, {"required": ["unset"]}]
         schema["oneOf"].append(body)
-        example = {"id": "req_7f3a…"} if "id" in shown else {}
+        example = {"id": "req_7f3a…"} if "id" in properties else {}
         schema.setdefault("examples", []).append({**example, **_EXAMPLES[kind]})
 
 

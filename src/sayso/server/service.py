@@ -157,10 +157,10 @@ class HookSessions:
 
     def note(self, agent: str, session: str) -> HookSession:
         """Note that a hook has spoken, and return its session."""
-        known = self._sessions.pop((agent, session), HookSession(agent, session, 0))
+        session_before = self._sessions.pop((agent, session), HookSession(agent, session, 0))
         if len(self._sessions) >= _MAX_SESSIONS:
             self._sessions.pop(next(iter(self._sessions)))
-        noted = known._replace(last_at=round(time.time() * SECOND))
+        noted = session_before._replace(last_at=round(time.time() * SECOND))
         self._sessions[agent, session] = noted
         return noted
 
@@ -213,12 +213,12 @@ class Service:
 
     def agent(self, name: str | None) -> Resumable:
         """Return the agent of that name, or the default one. Raise ``NotFound`` if none fits."""
-        found = self.agents.get(self.default_agent if name is None else name)
+        agent = self.agents.get(self.default_agent if name is None else name)
         if not self.agents:
             raise NotFound("this server has no agents: start it with one, as module:agent")
-        if found is None:
+        if agent is None:
             raise NotFound(f"no agent {name!r} here; this server has {', '.join(self.agents)}")
-        return found
+        return agent
 
 
 def service_of(request: HttpRequest) -> Service:

@@ -28,15 +28,15 @@ def load_settings(
                 texts[name] = (Path(path).parent / table.pop(key)).read_text("utf-8").strip()
     except (OSError, ValueError, TypeError) as error:
         raise InvalidPolicy(f"{path}: {error}") from None
-    known = {field.name: field for field in fields(shape) if field.name not in texts}  # type: ignore[arg-type]
+    by_name = {field.name: field for field in fields(shape) if field.name not in texts}  # type: ignore[arg-type]
     for name, value in table.items():
-        if name not in known:
-            raise InvalidPolicy(f"{path}: {name!r} is not one of {', '.join(known)}")
-        is_list = known[name].type != "str"
+        if name not in by_name:
+            raise InvalidPolicy(f"{path}: {name!r} is not one of {', '.join(by_name)}")
+        is_list = by_name[name].type != "str"
         if not is_text_list(value) if is_list else not isinstance(value, str):
             raise InvalidPolicy(f"{path}: {name} is {'a list of texts' if is_list else 'text'}")
         table[name] = tuple(value) if is_list else value
-    missing = [name for name, one in known.items() if one.default is MISSING and name not in table]
+    missing = [n for n, field in by_name.items() if field.default is MISSING and n not in table]
     if missing:
         raise InvalidPolicy(f"{path}: {', '.join(missing)} is missing")
     return shape(**table, **texts)

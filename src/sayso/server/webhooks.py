@@ -51,7 +51,8 @@ _PAGE = 200
 _POLL = 30.0
 #: Seconds between two tries at most: of a message that was set aside, and of an endpoint that
 #: accepts nothing.
-_MAX_PAUSE, _MAX_ENDPOINT_PAUSE = 3600.0, 60.0
+_MAX_PAUSE = 3600.0
+_MAX_ENDPOINT_PAUSE = 60.0
 #: How many messages an endpoint may have set aside; then it waits at the next refusal.
 _MAX_ASIDE = 100
 #: Try even an old message this often: the server may have been down for long.
@@ -149,10 +150,10 @@ async def allowed_addresses(url: httpx.URL, *, allow_private: bool) -> list[str]
     port = url.port or (443 if url.scheme == "https" else 80)
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        resolved = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise Forbidden(f"{host} cannot be resolved: {error}") from None
-    addresses = [ipaddress.ip_address(str(info[4][0]).partition("%")[0]) for info in found]
+    addresses = [ipaddress.ip_address(str(info[4][0]).partition("%")[0]) for info in resolved]
     inside = [address for address in addresses if not is_public(address)]
     if inside and not allow_private:
         raise Forbidden(f"{host} is {inside[0]}, a private address: set allow_private")
@@ -257,9 +258,9 @@ def message_of(store: Store, event: Event, endpoint: Endpoint) -> Message | None
         "decision": _decision(event, secrets) if kind == "request.decided" else None,
         "link": f"{endpoint.page.rstrip('/')}/inbox/{call.id}",
     }
-    whole = {"type": kind, "timestamp": iso(event.at), "data": data}
+    content = {"type": kind, "timestamp": iso(event.at), "data": data}
     # Agents choose names, runs and reasons, which may contain secrets.
-    body = codec.dumps(inert(redact(whole).value))
+    body = codec.dumps(inert(redact(content).value))
     id = codec.sha256(f"{event.thread}/{event.seq}/{event.hash}".encode())[:32]
     return Message(f"evt_{id}", kind, call.id, event.at, body)
 
@@ -500,51 +501,53 @@ class EndpointReader:
                     return
                 except SaysoError as error:
                     log.warning("the webhook outbox cannot read the store, retrying: %s", error)
-                    seconds, listening = 1.0, False
+                    seconds = 1.0
+                    listening = False
                 except Exception:
-                    shown = self._endpoint.shown
-                    log.exception("webhooks to %s failed unexpectedly, retrying", shown)
-                    seconds, listening = _POLL, False
+                    name = self._endpoint.shown
+                    log.exception("webhooks to %s failed unexpectedly, retrying", name)
+                    seconds = _POLL
+                    listening = False
                 if seconds > 0:
                     rest = commits.wait(seconds) if listening else asyncio.sleep(seconds)
                     await _wait_for_either(rest, stopping)
 
     async def _step(self) -> tuple[float, bool]:
         """Deliver a message if one is due. Return how long to wait, and if a commit ends it."""
-        store, endpoint = self._store, self._endpoint
-        raw = await to_thread(store.cursor, endpoint.name)
-        cursor, now = read_cursor(raw), store.now()
+        raw = await to_thread(self._store.cursor, self._endpoint.name)
+        cursor = read_cursor(raw)
+        now = self._store.now()
         if cursor.due > now:  # paused after a failure, or another server is delivering
             return min((cursor.due - now) / SECOND, _POLL), False
         refused = min(cursor.first_of_each(), key=lambda each: each.due, default=None)
         again = refused if refused is not None and refused.due <= now else None
-        found = await to_thread(self._next, raw, cursor)
-        if found and cursor.holds_up(found.message.request) and len(cursor.aside) >= _MAX_ASIDE:
-            found = None
-        self._retried = again is not None and (found is None or not self._retried)
-        held = now + round((2 * endpoint.timeout + _LEASE_MARGIN) * SECOND)
-        taken = cursor._replace(due=held).to_json()
+        pending = await to_thread(self._next, raw, cursor)
+        if pending and cursor.holds_up(pending.message.request) and len(cursor.aside) >= _MAX_ASIDE:
+            pending = None
+        self._retried = again is not None and (pending is None or not self._retried)
+        held = now + round((2 * self._endpoint.timeout + _LEASE_MARGIN) * SECOND)
+        claimed = cursor._replace(due=held).to_json()
         if again is not None and self._retried:
             deliver = partial(self._retry, again)
-        elif found is not None:
-            deliver = partial(self._advance, found)
+        elif pending is not None:
+            deliver = partial(self._advance, pending)
         else:
             pause = _POLL if refused is None else min((refused.due - now) / SECOND, _POLL)
             return pause, True
-        if await to_thread(self._move, raw, taken):
+        if await to_thread(self._move, raw, claimed):
             after = cursor
             try:
                 after = await deliver(cursor)
             finally:
                 # Even if cancelled, so that the next server need not wait for the lease.
-                moving = asyncio.ensure_future(to_thread(self._move, taken, after.to_json()))
+                moving = asyncio.ensure_future(to_thread(self._move, claimed, after.to_json()))
                 await asyncio.shield(moving)
         return 0.0, False
 
     def _next(self, raw: str, cursor: DeliveryCursor) -> PendingMessage | None:
         """Return the next message for this endpoint. Skipped events are not read again."""
-        seen, at = self._read_to
-        if seen != raw:
+        last_raw, at = self._read_to
+        if last_raw != raw:
             at = cursor.at
         while batch := self._store.events(at, _PAGE):
             for position, event in batch:
@@ -582,10 +585,11 @@ class EndpointReader:
 
         Returns no message if there is none, or if too many would have to be set aside.
         """
-        scanned, at, known = self._scanned
+        scanned, at, passed_over = self._scanned
         if scanned != found.cursor:
-            at, known = found.cursor, []
-        behind = list(known)
+            at = found.cursor
+            passed_over = []
+        behind = list(passed_over)
         while batch := self._store.events(at, _PAGE):
             for position, event in batch:
                 message = message_of(self._store, event, self._endpoint)
@@ -611,8 +615,8 @@ class EndpointReader:
         return cursor.without(refused, later)
 
     def _message_after(self, before: Cursor) -> Message | None:
-        found = self._store.events(before, 1)
-        return message_of(self._store, found[0][1], self._endpoint) if found else None
+        page = self._store.events(before, 1)
+        return message_of(self._store, page[0][1], self._endpoint) if page else None
 
     async def _is_done(self, message: Message, tries: int) -> bool:
         """Send a message once. Return whether it was accepted, or is too old to be tried again."""
@@ -631,8 +635,8 @@ class EndpointReader:
             await self._sender.deliver(self._endpoint, message)
         except Exception as error:  # whatever it was, a retry may succeed
             self._metrics.webhooks.labels("failed").inc()
-            shown = self._endpoint.shown
-            log.warning("webhook %s to %s, try %d: %s", message.id, shown, tries, error)
+            name = self._endpoint.shown
+            log.warning("webhook %s to %s, try %d: %s", message.id, name, tries, error)
             return str(error)
         self._metrics.webhooks.labels("delivered").inc()
         return None

@@ -8,7 +8,7 @@ run that has no input. All are for the default agent and, with ``/{agent}``, for
 from __future__ import annotations
 
 import weakref
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack, aclosing
 from typing import Annotated, Any
 
@@ -22,7 +22,7 @@ from sayso.agent import Agent
 from sayso.errors import NotFound
 from sayso.server.access import until_access_ends
 from sayso.server.auth import CurrentChatUser, Identity, count_stream
-from sayso.server.openapi import EVENT_SCHEMA, errors, text_errors
+from sayso.server.openapi import errors, event_stream, text_errors
 from sayso.server.responses import JsonResponse, TextStreamResponse, plain_text_errors
 from sayso.server.schemas import ChatPage, Messages, read_json
 from sayso.server.service import Service, service_of
@@ -38,35 +38,34 @@ AgentName = Annotated[
 ]
 ChatId = Annotated[str, Path(description="the chat's id, which the client chose")]
 
-_STREAM: dict[int | str, dict[str, Any]] = {
-    200: {
-        "content": {"text/event-stream": {"schema": EVENT_SCHEMA}},
-        "description": "UI-message stream v1",
-    }
-}
-_MESSAGE = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Welcome ana"}]}
-_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "description": "what `useChat` posts; only new user text and decisions count",
-                    "required": ["id"],
-                    "properties": {
-                        "id": {"type": "string"},
-                        "messages": {"type": "array", "items": {"type": "object"}},
-                    },
-                },
-                "example": {"id": "chat-1", "trigger": "submit-message", "messages": [_MESSAGE]},
-            }
-        },
-    }
-}
-
-
+_STREAM = event_stream("UI-message stream v1")
 _NO_STREAM = {204: {"description": "No answer is being written"}, **text_errors(429)}
+
+
+_USER_TEXT = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Welcome ana"}]}
+_LIST = {"type": "array", "items": {"type": "object"}}
+
+
+def _json_input(
+    description: str, properties: dict[str, Any], required: list[str], example: dict[str, Any]
+) -> dict[str, Any]:
+    """Describe the JSON that a route reads itself, for its ``openapi_extra``."""
+    schema = {
+        "type": "object",
+        "description": description,
+        "required": required,
+        "properties": properties,
+    }
+    content = {"application/json": {"schema": schema, "example": example}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+_BODY = _json_input(
+    "what `useChat` posts; only new user text and decisions count",
+    {"id": {"type": "string"}, "messages": _LIST},
+    ["id"],
+    {"id": "chat-1", "trigger": "submit-message", "messages": [_USER_TEXT]},
+)
 
 
 def _chat_router(*, recipe: bool) -> APIRouter:
@@ -88,9 +87,7 @@ def _chat_router(*, recipe: bool) -> APIRouter:
             chat_id = str(body.get("id", "")) if isinstance(body, dict) else ""
             stack.enter_context(service.worker.leaving(chat_id))
             frames = await ai_sdk.stream(body, chosen, by=who.reviewer, recipe=recipe)
-            return _ui_message_stream(
-                until_access_ends(service.rights, who.seconds_left, frames), stack
-            )
+            return _streamed(service, who, frames, stack, ai_sdk.HEADERS, ai_sdk.DONE)
 
     async def resume_chat(
         request: Request, who: CurrentChatUser, chat_id: ChatId, agent: AgentName = None
@@ -102,17 +99,15 @@ def _chat_router(*, recipe: bool) -> APIRouter:
             frames = await ai_sdk.follow(chosen, chat_id, by=who.reviewer, recipe=recipe)
             if frames is None:
                 return Response(status_code=204)
-            return _ui_message_stream(
-                until_access_ends(service.rights, who.seconds_left, frames), stack
-            )
+            return _streamed(service, who, frames, stack, ai_sdk.HEADERS, ai_sdk.DONE)
 
     async def list_messages(
         request: Request, who: CurrentChatUser, chat_id: ChatId, agent: AgentName = None
     ) -> Response:
         """Return the whole conversation in the client's format."""
         chosen = _chat_agent(service_of(request), agent)
-        found = await ai_sdk.messages(chosen, chat_id, by=who.reviewer, recipe=recipe)
-        return JsonResponse({"messages": found})
+        messages = await ai_sdk.messages(chosen, chat_id, by=who.reviewer, recipe=recipe)
+        return JsonResponse({"messages": messages})
 
     suffix = "_recipe" if recipe else ""
     for path, part, whom in (
@@ -158,23 +153,27 @@ def _chat_agent(service: Service, name: str | None) -> Agent:
     return chosen
 
 
-def _ui_message_stream(frames: AsyncGenerator[str, None], until_end: ExitStack) -> Response:
-    return TextStreamResponse(_closing(frames, until_end), ai_sdk.HEADERS, ai_sdk.DONE)
-
-
-def _closing(frames: AsyncGenerator[str, None], opened: ExitStack) -> AsyncGenerator[str, None]:
-    """Return the frames of an answer, and close what was opened for it after the last one."""
+def _streamed(
+    service: Service,
+    who: Identity,
+    frames: AsyncGenerator[str, None],
+    opened: ExitStack,
+    headers: Mapping[str, str],
+    last: str | None = None,
+) -> Response:
+    """Stream an answer for as long as the caller has access, then close what was opened for it."""
     until_end = opened.pop_all()
 
     async def pieces() -> AsyncGenerator[str, None]:
         with until_end:
-            async with aclosing(frames):
-                async for frame in frames:
+            allowed = until_access_ends(service.rights, who.seconds_left, frames)
+            async with aclosing(allowed):
+                async for frame in allowed:
                     yield frame
 
     streamed = pieces()
     weakref.finalize(streamed, until_end.close)  # the client may leave before the first frame
-    return streamed
+    return TextStreamResponse(streamed, headers, last)
 
 
 # -- AG-UI
@@ -185,41 +184,24 @@ ag_ui_router = APIRouter(
     dependencies=[Depends(plain_text_errors)],
     responses=text_errors(401, 403, 404),
 )
-_RUN_STREAM: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/event-stream": {"schema": EVENT_SCHEMA}}, "description": "AG-UI events"}
-}
-_RUN_INPUT = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "description": "a `RunAgentInput`; only new user text and `resume` count",
-                    "required": ["threadId", "runId"],
-                    "properties": {
-                        "threadId": {"type": "string"},
-                        "runId": {"type": "string"},
-                        "messages": {"type": "array", "items": {"type": "object"}},
-                        "resume": {"type": "array", "items": {"type": "object"}},
-                    },
-                },
-                "example": {
-                    "threadId": "chat-1",
-                    "runId": "r2",
-                    "messages": [],
-                    "resume": [
-                        {
-                            "interruptId": "req_5c0f",
-                            "status": "resolved",
-                            "payload": {"approved": True},
-                        }
-                    ],
-                },
-            }
-        },
-    }
-}
+_RUN_INPUT = _json_input(
+    "a `RunAgentInput`; only new user text and `resume` count",
+    {
+        "threadId": {"type": "string"},
+        "runId": {"type": "string"},
+        "messages": _LIST,
+        "resume": _LIST,
+    },
+    ["threadId", "runId"],
+    {
+        "threadId": "chat-1",
+        "runId": "r2",
+        "messages": [],
+        "resume": [
+            {"interruptId": "req_5c0f", "status": "resolved", "payload": {"approved": True}}
+        ],
+    },
+)
 
 
 async def run_agent(request: Request, who: CurrentChatUser, agent: AgentName = None) -> Response:
@@ -231,8 +213,7 @@ async def run_agent(request: Request, who: CurrentChatUser, agent: AgentName = N
         thread = str(body.get("threadId", "")) if isinstance(body, dict) else ""
         stack.enter_context(service.worker.leaving(thread))
         events = await ag_ui.stream(body, chosen, by=who.reviewer)
-        events = until_access_ends(service.rights, who.seconds_left, events)
-        return TextStreamResponse(_closing(events, stack), ag_ui.HEADERS)
+        return _streamed(service, who, events, stack, ag_ui.HEADERS)
 
 
 for _path, _name, _whom in (
@@ -244,7 +225,7 @@ for _path, _name, _whom in (
         name=_name,
         summary=f"Run {_whom} over AG-UI",
         response_class=Response,
-        responses={**_RUN_STREAM, **text_errors(400, 413, 429)},
+        responses={**event_stream("AG-UI events"), **text_errors(400, 413, 429)},
         openapi_extra=_RUN_INPUT,
     )(run_agent)
 
@@ -265,14 +246,14 @@ async def list_chats(request: Request, who: CurrentChatUser) -> JsonResponse:
 
 
 def _own_chats(service: Service, who: Identity) -> list[dict[str, Json]]:
-    found: list[dict[str, Json]] = []
+    chats: list[dict[str, Json]] = []
     for _, thread in service.store.threads_of(who.name, limit=50):
         run = if_readable(service.store.last_run, thread.id)
         if run is None or run.agent not in service.agents:
             continue
         first = (if_readable(service.store.messages, thread.id) or [])[:1]
         title = codec.loads(first[0][1]).get("content", "") if first else ""
-        found.append(
+        chats.append(
             {
                 "id": thread.id,
                 "agent": run.agent,
@@ -281,4 +262,4 @@ def _own_chats(service: Service, who: Identity) -> list[dict[str, Json]]:
                 "status": str(run.status),
             }
         )
-    return found
+    return chats

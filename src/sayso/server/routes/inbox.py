@@ -139,17 +139,17 @@ async def get_request(request: Request, who: AnyPrincipal, request_id: RequestId
     """Return a request with its conversation, its events, and the outcome of similar calls."""
     service = service_of(request)
     try:
-        found = await service.inbox.get(request_id)
+        stored_request = await service.inbox.get(request_id)
     except NotFound:
         # A rule or a grant was enough, so nobody was asked; its agent may read it all the same.
         call = await read(service.store, remote_agents.get_call, service, request_id)
-        found = await read(service.store, request_in, service.store, call)
-    check_visible(who, found)
-    body = request_view(found, who.reviewer)
+        stored_request = await read(service.store, request_in, service.store, call)
+    check_visible(who, stored_request)
+    body = request_view(stored_request, who.reviewer)
     if who.role != "agent":
         masked = bool(body["masked"])
         body |= await read(
-            service.store, request_details, service, found, who.reviewer, masked=masked
+            service.store, request_details, service, stored_request, who.reviewer, masked=masked
         )
     return JsonResponse(body)
 
@@ -165,11 +165,11 @@ async def reveal_request(
 ) -> JsonResponse:
     """Return the request with nothing masked, after recording that you saw it."""
     service = service_of(request)
-    found = await service.inbox.get(request_id)
-    check_visible(who, found)
+    stored_request = await service.inbox.get(request_id)
+    check_visible(who, stored_request)
     await service.inbox.reveal(request_id, by=who.name)
-    details = await to_thread(request_details, service, found, who.reviewer, masked=False)
-    return JsonResponse(request_view(found, who.reviewer, reveal=True) | details)
+    details = await to_thread(request_details, service, stored_request, who.reviewer, masked=False)
+    return JsonResponse(request_view(stored_request, who.reviewer, reveal=True) | details)
 
 
 # -- deciding
@@ -266,9 +266,9 @@ async def decide_requests(
     visible = [decision for decision in decisions if decision.request not in missing]
     if not visible:
         raise missing[body[0].id]
-    made = iter(await service.inbox.decide_many(visible, by=who.reviewer, channel=who.channel))
+    results = iter(await service.inbox.decide_many(visible, by=who.reviewer, channel=who.channel))
     outcomes = [
-        DecisionResult(item.id, None, missing[item.id]) if item.id in missing else next(made)
+        DecisionResult(item.id, None, missing[item.id]) if item.id in missing else next(results)
         for item in body
     ]
     items: list[dict[str, Json]] = []
@@ -287,9 +287,9 @@ async def decide_requests(
 
 def _decision(body: DecisionBody | BulkDecisionBody, request: str | None = None) -> Decision:
     """Return the decision of a body. Raise ``InvalidDecision`` if its fields do not fit."""
-    given = body.model_fields_set
+    fields = body.model_fields_set
     misplaced = (
-        given & {"args", "unset", "message", "value", "grant", "stop"} - DECISION_FIELDS[body.type]
+        fields & {"args", "unset", "message", "value", "grant", "stop"} - DECISION_FIELDS[body.type]
     )
     if misplaced:
         field = sorted(misplaced)[0]
@@ -300,11 +300,11 @@ def _decision(body: DecisionBody | BulkDecisionBody, request: str | None = None)
     if body.type == "reject":
         return Reject(body.message or "", body.stop, **bound)
     if body.type == "respond":
-        if "value" not in given:
+        if "value" not in fields:
             raise InvalidDecision("respond needs a value", "value")
         return Respond(body.value, **bound)
     assert isinstance(body, DecisionBody)
-    if not given & {"args", "unset"}:
+    if not fields & {"args", "unset"}:
         raise InvalidDecision("edit needs args to change, or the names of some to unset", "args")
     return Edit(body.args, body.unset, **bound)
 
@@ -332,11 +332,13 @@ async def cancel_request(
     An agent may cancel its own.
     """
     service = service_of(request)
-    found = await service.inbox.get(request_id)
-    check_visible(who, found)
+    stored_request = await service.inbox.get(request_id)
+    check_visible(who, stored_request)
     try:
-        if found.status not in ("pending", "approved", "edited"):
-            raise Conflict(f"request {found.id} is {found.status}: it cannot be cancelled")
+        if stored_request.status not in ("pending", "approved", "edited"):
+            raise Conflict(
+                f"request {stored_request.id} is {stored_request.status}: it cannot be cancelled"
+            )
         await service.inbox.cancel(request_id, by=who.name, reason=body.message)
     except Conflict as error:
         raise await _with_winner(service, request_id, error) from None
@@ -360,15 +362,15 @@ async def check_edit(
 ) -> JsonResponse:
     """Validate edited arguments without deciding: errors, changes, and the rule they match."""
     service = service_of(request)
-    found = await service.inbox.get(request_id)
-    check_visible(who, found)
-    if secrets_of(found):
+    stored_request = await service.inbox.get(request_id)
+    check_visible(who, stored_request)
+    if secrets_of(stored_request):
         service.limits.count_check(who.name)
-        about: dict[str, Json] = {"request": found.id}
-        note = Note(thread=found.thread, type="checked", actor=who.name, body=about)
+        about: dict[str, Json] = {"request": stored_request.id}
+        note = Note(thread=stored_request.thread, type="checked", actor=who.name, body=about)
         await write(service.store, note)
     # In a worker thread: it evaluates the policy, which may take long.
-    return JsonResponse(await to_thread(_check_edit, service, found, body, who.reviewer))
+    return JsonResponse(await to_thread(_check_edit, service, stored_request, body, who.reviewer))
 
 
 def _check_edit(
@@ -387,8 +389,8 @@ def _check_edit(
         try:
             canonical = codec.loads(codec.canonical(written))
             rules = schema.edit_rules(request.schema, request.args, request.written)
-            found = schema.errors(rules, canonical, quote=not has_secrets)
-            problems += [{"field": path, "message": message} for path, message in found]
+            invalid = schema.errors(rules, canonical, quote=not has_secrets)
+            problems += [{"field": path, "message": message} for path, message in invalid]
             validated = None if problems else service.validate(call, canonical)
         except InvalidCall as error:
             why = "the tool refuses these arguments" if has_secrets else str(error)
@@ -432,11 +434,11 @@ async def preview_grant(
     given, `message` says why.
     """
     service = service_of(request)
-    found = await service.inbox.get(request_id)
-    check_visible(who, found)
+    stored_request = await service.inbox.get(request_id)
+    check_visible(who, stored_request)
     try:
         own_scope = await read(service.store, _is_own_scope, service.store, request_id, body)
-        if own_scope and secrets_of(found):
+        if own_scope and secrets_of(stored_request):
             # Whether the scope fits would answer questions about the masked values.
             raise InvalidDecision(
                 "this request has masked values: choose the scope exact, any, or one of `scopes`"
@@ -499,8 +501,8 @@ def _diff(before: Json, after: Json, path: str = "") -> list[dict[str, Json]]:
                 f"{path}.{text.inline(key)}" if path else text.inline(key),
             )
         ]
-    both = before is not _ABSENT and after is not _ABSENT
-    if both and codec.dumps(before) == codec.dumps(after):  # in JSON, 1, 1.0 and true differ
+    in_both = before is not _ABSENT and after is not _ABSENT
+    if in_both and codec.dumps(before) == codec.dumps(after):  # in JSON, 1, 1.0 and true differ
         return []
     return [{"path": path, "before": _as_text(before), "after": _as_text(after)}]
 
@@ -525,8 +527,8 @@ async def list_grants(
 ) -> JsonResponse:
     """List what runs without asking, until when, and who granted it."""
     service = service_of(request)
-    found = await _visible_grants(service, who, live_only=not all)
-    items = [await read(service.store, _grant_view, service.store, grant) for grant in found]
+    grants = await _visible_grants(service, who, live_only=not all)
+    items = [await read(service.store, _grant_view, service.store, grant) for grant in grants]
     return JsonResponse({"items": items, "next": None})
 
 
@@ -554,11 +556,11 @@ async def _visible_grants(service: Service, who: Identity, *, live_only: bool) -
 
     A scope contains arguments, so it is visible to the reviewers of the call that it came from.
     """
-    found = await service.inbox.grants(live_only=live_only)
+    grants = await service.inbox.grants(live_only=live_only)
     if who.role == "admin":
-        return list(found)
+        return list(grants)
     names = names_of(who.reviewer)
-    return [grant for grant in found if grant_audience(grant.scope, grant.by).includes(names)]
+    return [grant for grant in grants if grant_audience(grant.scope, grant.by).includes(names)]
 
 
 # -- refusals
@@ -600,8 +602,8 @@ async def lift_refusal(
     """Ask people about equal calls again."""
     service = service_of(request)
     refusal = await read(service.store, service.store.refusal, refusal_id)
-    found = [] if refusal is None else [refusal]
-    if not await read(service.store, _visible_refusals, service, who, found):
+    refusals = [] if refusal is None else [refusal]
+    if not await read(service.store, _visible_refusals, service, who, refusals):
         raise NotFound(f"no refusal {refusal_id!r:.80}: see GET /api/refusals")
     lifted = await service.inbox.lift_refusal(refusal_id, by=who.reviewer)
     (item,) = await read(service.store, _refusal_views, service.store, [lifted])

@@ -43,10 +43,10 @@ async def _request_filters(
         Query(ge=1, le=10**9, description="only requests that expire within this many seconds"),
     ] = None,
 ) -> dict[str, Any]:
-    named = {"kind": kind, "agent": agent, "tool": tool, "thread": thread, "run": run}
-    named |= {"risk": risk, "q": q}
-    given = {name: value for name, value in named.items() if value}
-    return {"status": status or "pending", **given, "expires_within": expires_within}
+    values = {"kind": kind, "agent": agent, "tool": tool, "thread": thread, "run": run}
+    values |= {"risk": risk, "q": q}
+    filters = {name: value for name, value in values.items() if value}
+    return {"status": status or "pending", **filters, "expires_within": expires_within}
 
 
 #: Which requests a list shows or a count counts.

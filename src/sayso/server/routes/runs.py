@@ -63,11 +63,11 @@ async def list_runs(
     store = service_of(request).store
     if status is not None and status not in list(RunStatus):
         raise InvalidCall(f"unknown status {status!r:.40}: use {', '.join(RunStatus)}", "status")
-    found = await to_thread(
+    page = await to_thread(
         lambda: store.runs(status=status, agent=agent, thread=thread, after=after, limit=limit)
     )
-    following = found[-1][0] if len(found) == limit else None
-    items = await to_thread(lambda: list(_visible_runs(store, who.reviewer, found)))
+    following = page[-1][0] if len(page) == limit else None
+    items = await to_thread(lambda: list(_visible_runs(store, who.reviewer, page)))
     return JsonResponse({"items": items, "next": following})
 
 
@@ -161,9 +161,9 @@ async def list_audit_events(
     """
     service = service_of(request)
     read = service.store.newest if order == "newest" else service.store.events
-    found = await to_thread(read, after or "", limit)
-    items = await to_thread(lambda: list(_audit_views(service, who.reviewer, found)))
-    following = found[-1][0] if len(found) == limit else None
+    page = await to_thread(read, after or "", limit)
+    items = await to_thread(lambda: list(_audit_views(service, who.reviewer, page)))
+    following = page[-1][0] if len(page) == limit else None
     return JsonResponse({"items": items, "next": following})
 
 
@@ -228,7 +228,8 @@ async def _export(
 def _audit_views(
     service: Service, by: Reviewer, found: list[tuple[str, Event]]
 ) -> Iterator[dict[str, Json]]:
-    audiences, names = EventAudiences(service.store), names_of(by)
+    audiences = EventAudiences(service.store)
+    names = names_of(by)
     subjects: dict[str, _Subject] = {}
     for cursor, event in found:
         if by.role != "admin" and not audiences.of(event).includes(names):

@@ -73,19 +73,19 @@ def stats(cache: TallyCache, by: Reviewer, days: int, zone: tzinfo = UTC) -> dic
     starts = [datetime.fromisoformat(name).replace(tzinfo=zone) for name in names]
     begins = [micros_of(start) for start in starts]
     viewer = viewer_of(by)
-    found = cache.tallies(viewer, begins)
+    tallied = cache.tallies(viewer, begins)
     totals: Counter[str] = Counter()
-    for tally in found.tallies:
+    for tally in tallied.tallies:
         totals[tally.what] += sum(tally.counts)
     return {
         "days": days,
         "since": starts[0].isoformat(),
         "open": _open(cache.store, viewer, now),
-        "decided": _times(found.times) | {"expired": totals["expired"]},
-        "per_day": _per_day(found.tallies, names),
-        "tools": _by_tool(found.tallies),
-        "reviewers": _by_reviewer(found.times),
-        "histogram": _histogram(found.times),
+        "decided": _times(tallied.times) | {"expired": totals["expired"]},
+        "per_day": _per_day(tallied.tallies, names),
+        "tools": _by_tool(tallied.tallies),
+        "reviewers": _by_reviewer(tallied.times),
+        "histogram": _histogram(tallied.times),
     }
 
 
@@ -115,12 +115,12 @@ def _percentile(steps: Counter[int], share: float) -> float | None:
 
 def _open(store: Store, viewer: Viewer, now: Micros) -> dict[str, Json]:
     ages = [seconds for seconds, _ in _AGES]
-    found = store.open_ages(viewer, [now - age * SECOND for age in reversed(ages)])
-    counts = [*reversed(found.newer), found.total - sum(found.newer)]
+    open_ages = store.open_ages(viewer, [now - age * SECOND for age in reversed(ages)])
+    counts = [*reversed(open_ages.newer), open_ages.total - sum(open_ages.newer)]
     labels = [*(label for _, label in _AGES), "> 1 day"]
     return {
-        "count": found.total,
-        "oldest_at": iso(found.oldest),
+        "count": open_ages.total,
+        "oldest_at": iso(open_ages.oldest),
         "by_age": [
             {"label": label, "count": count} for label, count in zip(labels, counts, strict=True)
         ],

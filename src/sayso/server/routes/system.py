@@ -210,13 +210,13 @@ async def list_hooks(request: Request, who: AnyPrincipal) -> JsonResponse:
     sessions = service.hooks.of(who.name if who.role == "agent" else None)
     items: list[Json] = [
         {
-            "agent": inline(one.agent),
-            "session": inline(one.session),
-            "last_at": iso(one.last_at),
-            "unasked": one.unasked,
-            "unasked_tool": inline(one.unasked_tool),
+            "agent": inline(hook.agent),
+            "session": inline(hook.session),
+            "last_at": iso(hook.last_at),
+            "unasked": hook.unasked,
+            "unasked_tool": inline(hook.unasked_tool),
         }
-        for one in sessions
+        for hook in sessions
     ]
     return JsonResponse({"items": items, "next": None})
 
