@@ -77,7 +77,7 @@ class World(StoreWorld):
         return {c.call_id: str(c.result) for c in contents if c.type == "function_result"}
 
     @property
-    def words(self) -> list[str]:
+    def prompts(self) -> list[str]:
         """Return the user's messages in the model's last prompt."""
         return [m.text for m in self.shown[-1] if m.role == "user" and m.text]
 

@@ -100,7 +100,7 @@ class World:
         for request in self.pending():
             self.inbox.decide_sync(request.id, choose(request), by=by)
 
-    def told(self) -> list[str]:
+    def tool_results(self) -> list[str]:
         """Return the tool results in the model's last prompt."""
         return [m.text for m in self.chat.seen[-1] if isinstance(m, ToolMessage)]
 

@@ -106,7 +106,7 @@ async def test_call_of_inner_agent_can_be_edited(world: World) -> None:
     await world.decide(lambda request: request.edit({"task": "pay Ana today"}))
     result = await guarded.resume("t")
     assert [request.tool for request in result.interruptions] == ["pay"]
-    assert world.words == ["pay Ana today"]
+    assert world.prompts == ["pay Ana today"]
     await world.decide(lambda request: request.approve())
     assert (await guarded.resume("t")).status == "done"
     assert world.ran == [("ana", 1)]

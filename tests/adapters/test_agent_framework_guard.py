@@ -214,11 +214,11 @@ async def test_new_input_supersedes_pending_call(world: World) -> None:
     result = await paying(world, *turns).run("forget it", thread="t")
     assert (result.status, result.output) == ("done", "Never mind.")
     assert (await world.inbox.get(first.id)).status == "superseded"
-    assert world.words == ["pay ana", "forget it"]
+    assert world.prompts == ["pay ana", "forget it"]
     assert "wrote something new" in world.results["c1"]
     result = await paying(world, *turns).run("and now?", thread="t")
     assert (result.output, world.ran) == ("Still here.", [])
-    assert world.words == ["pay ana", "forget it", "and now?"]
+    assert world.prompts == ["pay ana", "forget it", "and now?"]
 
 
 async def test_threads_resume_in_any_order(world: World) -> None:

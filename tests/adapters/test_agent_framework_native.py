@@ -393,7 +393,7 @@ async def test_hosted_calls_are_answered_together(world: World) -> None:
     await world.inbox.decide(first.id, first.approve(), by="ana")
     result = await with_service(world, *both).resume("t")
     assert (result.status, world.ran) == ("done", [("m1", True), ("m2", False)])
-    assert any("none of its business" in words for words in world.words)
+    assert any("none of its business" in words for words in world.prompts)
     # What was asked about then is not told again.
     assert (await with_service(world).run("thanks", thread="t")).status == "done"
     assert "function_approval_response" not in world.kinds

@@ -361,7 +361,7 @@ async def test_input_with_messages_survives_a_resume(world: World) -> None:
     await clerk(world, None, "Paid.").run(given, thread="t")
     await world.decide(lambda request: request.approve())
     assert (await clerk(world, None, "Paid.").resume("t")).output == "Paid."
-    assert world.words == ["pay"]
+    assert world.prompts == ["pay"]
 
 
 async def test_unrestorable_input_is_refused(world: World) -> None:

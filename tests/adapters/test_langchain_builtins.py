@@ -104,7 +104,7 @@ def test_error_middleware_does_not_catch_pause(world: World, colour: str, tmp_pa
         (request,) = guarded.run_sync("go", thread="t").interruptions
         result = guarded.resume_sync("t", decisions=[request.approve()])
     assert (result.output, world.ran) == ("Done.", [("send", "ana", "Hello")])
-    assert world.told() == ["sent to ana", "Tool error: no ink"]
+    assert world.tool_results() == ["sent to ana", "Tool error: no ink"]
 
 
 async def test_parallel_tool_node_finishes_all_calls(world: World) -> None:

@@ -70,7 +70,7 @@ def test_arguments_changed_in_the_state(world: World) -> None:
     agent.update_state(CONFIG, update, as_node="model")
     agent.invoke(None, CONFIG)
     assert world.ran == [SENT]
-    assert "the call that was approved" in world.told()[0]
+    assert "the call that was approved" in world.tool_results()[0]
 
 
 @pytest.mark.parametrize("way", ["goto", "send", "as_node"])

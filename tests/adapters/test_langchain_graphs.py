@@ -192,7 +192,7 @@ def test_stored_results_keep_commands_and_artifacts(world: World) -> None:
     }
     world.decide()
     assert agent.resume_sync("t").output == "Done."
-    assert world.told() == ["drew a cat", "noted hi after 2"]
+    assert world.tool_results() == ["drew a cat", "noted hi after 2"]
     # An old checkpoint runs the turn again, and gets the same out of the store.
     history = list(agent.graph.get_state_history(agent.config("t")))
     before = [state for state in history if state.next == ("tools", "tools")][-1]
@@ -219,7 +219,7 @@ def test_tool_may_interrupt_for_an_answer(world: World) -> None:
     assert asked == "Window or aisle?"
     result = answer(agent.graph, "aisle")
     assert result["messages"][-1].text == "Done."
-    assert world.told() == ["Monday, aisle"]
+    assert world.tool_results() == ["Monday, aisle"]
     assert len(set(started)) == 1
 
 
@@ -242,7 +242,7 @@ def test_agent_as_tool_pauses_outer_run(world: World) -> None:
     world.decide()
     assert agent.resume_sync("t").output == "Done."
     assert world.ran == [("send", "ana", "Hello")]
-    assert world.told() == ["Mail is out."]
+    assert world.tool_results() == ["Mail is out."]
 
 
 def test_agents_as_nodes_are_guarded_too(world: World) -> None:
@@ -319,7 +319,7 @@ async def test_failed_tool_is_not_run_again(world: World) -> None:
         await agent.resume("t")
     assert (await agent.resume("t")).output == "Done."
     assert ran == ["hard"]
-    assert "no bank today" in world.told()[0]
+    assert "no bank today" in world.tool_results()[0]
 
 
 def test_people_see_arguments_of_retrying_middleware(world: World) -> None:
@@ -344,7 +344,7 @@ def test_people_see_arguments_of_retrying_middleware(world: World) -> None:
     world.decide()
     assert agent.resume_sync("t").output == "Done."
     assert ran == ["HARD"]
-    assert "no bank today" in world.told()[0]
+    assert "no bank today" in world.tool_results()[0]
 
 
 @pytest.mark.parametrize("verdict", ["allow", "ask"])
@@ -370,7 +370,7 @@ def test_read_by_rule_may_be_retried(world: World, verdict: str, record: Any) ->
         result = agent.resume_sync("t")
     assert (result.status, result.output) == ("done", "Done.")
     assert ran == ["tea"] * 3
-    assert "found tea" in world.told()[0]
+    assert "found tea" in world.tool_results()[0]
     rows = world.gate.store.calls_of(result.run)
     left_out = record == "asked" and verdict == "allow"
     assert [row.status for row in rows if row.tool == "web_search"] == ["done"] * (not left_out)
@@ -392,7 +392,7 @@ def test_exhausted_read_ends_the_run(world: World) -> None:
     world.decide()
     result = agent.resume_sync("t")
     assert (result.status, result.output, len(ran)) == ("done", "Sorry.", 3)
-    assert "no answer" in world.told()[0]
+    assert "no answer" in world.tool_results()[0]
 
 
 def test_stream_ends_with_the_interrupt(world: World) -> None:
@@ -463,4 +463,4 @@ def test_handled_failure_reaches_the_model(world: World, error: Exception) -> No
     agent.run_sync("go", thread="t")
     world.decide()
     assert agent.resume_sync("t").output == "Done."
-    assert str(error) in world.told()[0]
+    assert str(error) in world.tool_results()[0]

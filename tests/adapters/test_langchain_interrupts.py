@@ -162,4 +162,4 @@ def test_agent_inbox_reply_is_accepted(
         assert answer(agent, wrong)["__interrupt__"]
     assert answer(agent, [reply])["messages"][-1].text == "Done."
     assert world.ran == ran
-    assert told in world.told()[0]
+    assert told in world.tool_results()[0]

@@ -65,7 +65,7 @@ def test_langgraph_passes_all_four_decisions(world: World, mode: Any) -> None:
         result = answer(agent, dict(zip((by_call[to] for to in "abcd"), decisions, strict=True)))
     assert result["messages"][-1].text == "Done."
     assert sorted(world.ran) == [("send", "a", "Hello"), ("send", "x", "Hello")]
-    approved, edited, rejected, responded = world.told()
+    approved, edited, rejected, responded = world.tool_results()
     assert (approved, responded) == ("sent to a", "d knows")
     assert "not c" in rejected
     assert "sent to x" in edited
@@ -247,7 +247,7 @@ def test_empty_call_ids_are_accepted(world: World, way: str) -> None:
     world.decide()
     agent.invoke(None, CONFIG)
     assert sorted(world.ran) == [("send", "ana", "Hello"), ("send", "bob", "Hello")]
-    assert world.told() == ["sent to ana", "sent to bob"]
+    assert world.tool_results() == ["sent to ana", "sent to bob"]
 
 
 def test_policy_of_gate_comes_first(world: World) -> None:
@@ -256,7 +256,7 @@ def test_policy_of_gate_comes_first(world: World) -> None:
     agent = world.agent(ONE, "Done.", middleware=hitl(world))
     assert go(agent)["messages"][-1].text == "Done."
     assert (world.ran, world.pending()) == ([], [])
-    assert "no mail today" in world.told()[0]
+    assert "no mail today" in world.tool_results()[0]
 
 
 @pytest.mark.parametrize("gated", [True, False])

@@ -89,7 +89,7 @@ def asked(agent: Agent) -> list[ModelRequest]:
     return model.requests
 
 
-def told(agent: Agent) -> list[str]:
+def tool_results(agent: Agent) -> list[str]:
     """Return the tool results in the model's last request, since the last user message."""
     messages = asked(agent)[-1].messages
     last = max(n for n, message in enumerate(messages) if message["role"] == "user")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_world import World, asked, error_in, told
+from agent_world import World, asked, error_in, tool_results
 from pydantic import BaseModel, Field
 
 import sayso
@@ -131,7 +131,7 @@ async def test_call_with_outdated_arguments_is_cancelled(world: World) -> None:
     agent = world.agent(say("Then not."), tools=[pay])
     result = await agent.resume("t", decisions=[request.approve()])
     assert (result.output, world.ran) == ("Then not.", [])
-    assert error_in(told(agent)[0]) == (
+    assert error_in(tool_results(agent)[0]) == (
         "It was cancelled before it ran. "
         "The reason given: the tool pay changed, and takes other arguments: "
         "iban: is missing; to: is unknown; remove it"
@@ -143,7 +143,7 @@ async def test_removed_tool_is_reported_to_model(world: World) -> None:
     agent = world.agent(say("Then not."), tools=[])
     result = await agent.resume("t", decisions=[request.approve()])
     assert (result.output, world.ran) == ("Then not.", [])
-    assert error_in(told(agent)[0]) == "The tool 'pay' no longer exists. It did not run."
+    assert error_in(tool_results(agent)[0]) == "The tool 'pay' no longer exists. It did not run."
 
 
 async def test_removed_tool_keeps_undecided_requests(
@@ -157,7 +157,7 @@ async def test_removed_tool_keeps_undecided_requests(
     (shown,) = result.interruptions
     assert (shown.id, [r.message for r in shown.refusals]) == (second.id, ["no"])
     result = await agent.resume("t", decisions=[second.reject("no")])
-    assert (result.output, len(told(agent))) == ("Then not.", 2)
+    assert (result.output, len(tool_results(agent))) == ("Then not.", 2)
 
 
 async def test_renamed_agent_cannot_resume_run(world: World) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from agent_world import World, asked, error_in, told
+from agent_world import World, asked, error_in, tool_results
 
 import sayso
 from sayso.agent import Agent
@@ -36,7 +36,7 @@ async def test_approved_call_runs_once(world: World) -> None:
     result = await agent.resume(result.state)
     assert (result.status, result.output) == ("done", "Done.")
     assert world.ran == [("pay", (3, "ana"))]
-    assert told(agent) == ["paid 3 to ana"]
+    assert tool_results(agent) == ["paid 3 to ana"]
     decided = await world.inbox.get(request.id)
     assert decided.decision is not None
     assert (decided.decision.by, decided.decision.channel) == ("bea", "state")
@@ -48,7 +48,7 @@ async def test_edited_call_runs_and_is_reported(world: World) -> None:
     result.state.edit(result.interruptions[0], {"amount": 2}, by="bea")
     await agent.resume(result.state)
     assert world.ran == [("pay", (2, "ana"))]
-    (content,) = told(agent)
+    (content,) = tool_results(agent)
     assert '{"amount":2,"to":"ana"} instead of {"amount":3,"to":"ana"}' in content
     assert content.endswith("paid 2 to ana")
     stored = await world.inbox.get(result.interruptions[0].id)
@@ -93,7 +93,7 @@ async def test_edit_against_policy_is_refused(
     await world.inbox.decide(request.id, request.edit({"amount": 1000}), by="bea")
     result = await agent.resume("t")
     assert (result.status, world.ran) == ("done", [])
-    assert "cancelled" in error_in(told(agent)[0])
+    assert "cancelled" in error_in(tool_results(agent)[0])
 
 
 async def test_rejection_is_reported_to_model(world: World) -> None:
@@ -102,7 +102,7 @@ async def test_rejection_is_reported_to_model(world: World) -> None:
     result.state.reject(result.interruptions[0], "too much", by="bea")
     result = await agent.resume(result.state)
     assert (result.status, result.output, world.ran) == ("done", "Then not.", [])
-    (content,) = told(agent)
+    (content,) = tool_results(agent)
     assert error_in(content) == (
         "A person rejected this call, so it was not run. The reason given: too much"
     )
@@ -121,7 +121,7 @@ async def test_response_replaces_the_run(world: World) -> None:
     result = await agent.run("pay ana", thread="t")
     result.state.respond(result.interruptions[0], "I paid in cash", by="bea")
     result = await agent.resume(result.state)
-    assert (world.ran, told(agent)) == ([], ["I paid in cash"])
+    assert (world.ran, tool_results(agent)) == ([], ["I paid in cash"])
 
 
 async def test_response_must_fit_return_type(world: World) -> None:
@@ -158,7 +158,7 @@ async def test_siblings_run_as_they_are_decided(
     assert (result.status, len(asked(agent))) == ("done", 2)
     assert world.ran == [("look", "x"), ("pay", (2, "cy")), ("pay", (1, "bo"))]
     # In the order in which the model made them, whenever they came.
-    assert told(agent) == ["paid 1 to bo", '{"found":"x"}', "paid 2 to cy"]
+    assert tool_results(agent) == ["paid 1 to bo", '{"found":"x"}', "paid 2 to cy"]
 
 
 async def test_completed_siblings_do_not_run_again(world: World) -> None:
@@ -168,7 +168,7 @@ async def test_completed_siblings_do_not_run_again(world: World) -> None:
         result.state.reject(request)
     await agent.resume(result.state)
     assert world.ran == [("look", "x")]
-    assert len(told(agent)) == 3
+    assert len(tool_results(agent)) == 3
 
 
 async def test_each_call_has_one_answer(world: World) -> None:
@@ -325,7 +325,7 @@ async def test_model_failure_does_not_repeat_tool(world: World) -> None:
     # No one has to wait for a lease to expire.
     result = await asyncio.wait_for(agent.resume("t"), 20)
     assert (result.output, world.ran) == ("Done.", [("pay", (3, "ana"))])
-    assert told(agent) == ["paid 3 to ana"]
+    assert tool_results(agent) == ["paid 3 to ana"]
 
 
 async def test_raising_tool_is_not_run_again(world: World) -> None:
@@ -341,7 +341,7 @@ async def test_raising_tool_is_not_run_again(world: World) -> None:
         await agent.resume("t", decisions=[result.interruptions[0].approve()])
     await agent.resume("t")
     assert world.effects("burn") == [None]
-    assert error_in(told(agent)[0]) == "The call failed: OSError: smoke"
+    assert error_in(tool_results(agent)[0]) == "The call failed: OSError: smoke"
 
 
 async def test_failing_listener_does_not_repeat_call(world: World) -> None:

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 import pytest
-from agent_world import World, error_in, told
+from agent_world import World, error_in, tool_results
 from waiting import until_async
 
 import sayso
@@ -39,7 +39,7 @@ async def test_sync_tools_run_in_parallel_threads(world: World) -> None:
     agent.tools = {"work": work}
     await agent.run("go", thread="t")
     await ticking
-    assert told(agent) == ["false", "false"]
+    assert tool_results(agent) == ["false", "false"]
 
 
 async def test_slow_tools_block_no_other_threads(
@@ -79,7 +79,7 @@ async def test_tool_error_is_reported_without_a_traceback(
     agent = world.agent(call("fail"), say("Sorry."), tools=[tool])
     result = await asyncio.wait_for(agent.run("go", thread="t"), 10)
     assert result.status == "done"
-    said = error_in(told(agent)[0])
+    said = error_in(tool_results(agent)[0])
     assert str(error) in said or "coroutine raised StopIteration" in said
 
 
@@ -91,7 +91,7 @@ async def test_unstorable_result_is_reported_as_run(world: World) -> None:
 
     agent = world.agent(call("odd"), say("Sorry."), tools=[odd])
     await agent.run("go", thread="t")
-    assert "ran, but its result could not be stored" in error_in(told(agent)[0])
+    assert "ran, but its result could not be stored" in error_in(tool_results(agent)[0])
 
 
 async def test_failing_call_does_not_disturb_its_siblings(world: World) -> None:
@@ -109,7 +109,7 @@ async def test_failing_call_does_not_disturb_its_siblings(world: World) -> None:
 
     agent = world.agent(calls(call("fail"), call("slow")), say("Done."), tools=[fail, slow])
     await agent.run("go", thread="t")
-    assert told(agent)[1] == "slow"
+    assert tool_results(agent)[1] == "slow"
 
 
 class Mute(Exception):
@@ -127,7 +127,7 @@ async def test_error_with_any_text_is_recorded(world: World, error: Exception) -
     agent = world.agent(call("fail"), say("Sorry."), tools=[fail])
     ended = await agent.run("go", thread="t")
     assert (ended.status, ended.output) == ("done", "Sorry.")
-    assert type(error).__name__ in error_in(told(agent)[0])
+    assert type(error).__name__ in error_in(tool_results(agent)[0])
 
 
 async def test_pause_does_not_cancel_running_sibling(world: World) -> None:
@@ -147,7 +147,7 @@ async def test_pause_does_not_cancel_running_sibling(world: World) -> None:
     result = await agent.run("go", thread="t")
     assert (result.status, world.ran) == ("paused", [("slow", None)])
     await agent.resume("t", decisions=[result.interruptions[0].respond("because")])
-    assert (told(agent), world.ran) == (["because", "slow"], [("slow", None)])
+    assert (tool_results(agent), world.ran) == (["because", "slow"], [("slow", None)])
 
 
 async def cut_short(agent: sayso.Agent, started: threading.Event, *, resume: bool = False) -> None:
@@ -185,7 +185,7 @@ async def test_cancellation_after_the_start_is_in_doubt(world: World, colour: st
     (request,) = result.interruptions
     assert (result.status, request.kind) == ("paused", "in_doubt")
     result = await agent.resume("t", decisions=[request.respond("it did")], by="ana")
-    assert (result.status, told(agent)) == ("done", ["it did"])
+    assert (result.status, tool_results(agent)) == ("done", ["it did"])
 
 
 async def test_rejected_doubt_ends_the_call(world: World) -> None:
@@ -202,7 +202,7 @@ async def test_rejected_doubt_ends_the_call(world: World) -> None:
     await cut_short(agent, started)
     result = await agent.resume("t")
     result = await agent.resume("t", decisions=[result.interruptions[0].reject("lost")])
-    assert "it is unknown whether it took effect" in error_in(told(agent)[0])
+    assert "it is unknown whether it took effect" in error_in(tool_results(agent)[0])
 
 
 async def test_interrupted_idempotent_tool_repeats_its_key(
@@ -223,7 +223,7 @@ async def test_interrupted_idempotent_tool_repeats_its_key(
     agent = world.agent(call("sync_up"), say("Done."), tools=[sync_up])
     await cut_short(agent, started)
     result = await agent.resume("t")
-    assert (result.status, told(agent)) == ("done", ["synced"])
+    assert (result.status, tool_results(agent)) == ("done", ["synced"])
     assert [attempt for _, attempt in keys] == [1, 2]
     assert len({key for key, _ in keys}) == 1
 
@@ -274,7 +274,7 @@ async def test_interrupted_read_runs_again(world: World, asks: bool) -> None:
         )
     await cut_short(agent, started, resume=asks)
     result = await agent.resume("t")
-    assert (result.status, told(agent)) == ("done", ["found tea"])
+    assert (result.status, tool_results(agent)) == ("done", ["found tea"])
     assert attempts == [1, 2]
     assert "in_doubt" not in [event.type for _, event in world.store.events()]
 
@@ -291,7 +291,7 @@ async def test_failed_read_is_not_repeated(world: World) -> None:
     agent = world.agent(call("search", {"what": "tea"}), say("Sorry."), tools=[search])
     result = await agent.run("go", thread="t")
     assert (result.status, ran) == ("done", ["tea"])
-    assert "no answer" in error_in(told(agent)[0])
+    assert "no answer" in error_in(tool_results(agent)[0])
     (found,) = world.store.calls_of(result.run)
     assert (found.status, found.attempt) == (CallStatus.FAILED, 1)
 
@@ -332,7 +332,7 @@ async def test_unknown_outcome_pauses_the_run(
         assert (result.status, request.kind) == ("paused", "in_doubt")
         assert request.execution.result == f"{type(error).__name__}: {error}"
     result = await agent.resume("t", decisions=[request.respond("paid by hand")], by="ana")
-    assert (result.status, told(agent)) == ("done", ["paid by hand"])
+    assert (result.status, tool_results(agent)) == ("done", ["paid by hand"])
     assert ran == ["17"]
 
 
@@ -342,7 +342,7 @@ async def test_settle_answers_within_the_run(world: World) -> None:
     agent = world.agent(*PAYS)
     agent.tools = {"pay": paying(TimeoutError("no reply"), ran, **settle)}
     assert (await agent.run("go", thread="t")).status == "done"
-    assert (ran, told(agent)) == (["17"], ["receipt for pay:17"])
+    assert (ran, tool_results(agent)) == (["17"], ["receipt for pay:17"])
 
 
 @pytest.mark.parametrize("error", [sayso.NotExecuted("no funds"), Declined("no funds")])
@@ -352,7 +352,7 @@ async def test_declared_failure_is_reported_to_model(world: World, error: Except
     agent = world.agent(*PAYS)
     agent.tools = {"pay": paying(error, ran, **options)}
     assert (await agent.run("go", thread="t")).status == "done"
-    assert "no funds" in error_in(told(agent)[0])
+    assert "no funds" in error_in(tool_results(agent)[0])
     assert agent.store.effects() == []
 
 
@@ -361,4 +361,4 @@ async def test_time_out_of_undeclared_tool_is_reported(world: World) -> None:
     agent = world.agent(*PAYS)
     agent.tools = {"pay": paying(TimeoutError("no reply"), ran)}
     assert (await agent.run("go", thread="t")).status == "done"
-    assert "TimeoutError: no reply" in error_in(told(agent)[0])
+    assert "TimeoutError: no reply" in error_in(tool_results(agent)[0])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from agent_world import World, asked, told
+from agent_world import World, asked, tool_results
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
@@ -90,7 +90,7 @@ async def test_typed_answer_may_follow_calls(world: World) -> None:
     agent = world.agent(PAY, say('{"city":"Oslo","days":1}'), output_type=Trip)
     result = await agent.run("go", thread="t")
     result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
-    assert (result.output, told(agent)) == ({"city": "Oslo", "days": 1}, ["paid 3 to ana"])
+    assert (result.output, tool_results(agent)) == ({"city": "Oslo", "days": 1}, ["paid 3 to ana"])
 
 
 async def test_output_type_str_returns_text(world: World) -> None:

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from agent_world import World, asked, error_in, told
+from agent_world import World, asked, error_in, tool_results
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
@@ -51,7 +51,7 @@ async def test_model_asks_and_gets_the_answer(world: World) -> None:
     )
     result.state.respond(request, "link", by="ana")
     result = await agent.resume(result.state)
-    assert (result.output, told(agent)) == ("A link, then.", ['{"answer":"link"}'])
+    assert (result.output, tool_results(agent)) == ("A link, then.", ['{"answer":"link"}'])
 
 
 @pytest.mark.parametrize("answer", ["oauth", "A link by mail", ["link"], None, 1])
@@ -70,7 +70,7 @@ async def test_several_options_may_be_chosen(world: World) -> None:
         with pytest.raises(sayso.InvalidDecision):
             await agent.resume("t", decisions=[request.respond(wrong)])
     await agent.resume("t", decisions=[request.respond(["link", "password"])])
-    assert told(agent) == ['{"answer":["link","password"]}']
+    assert tool_results(agent) == ['{"answer":["link","password"]}']
 
 
 @pytest.mark.parametrize("options", [None, SIGN_IN])
@@ -79,14 +79,14 @@ async def test_free_text_is_accepted(world: World, options: Any) -> None:
     agent = world.agent(asks, say("Ok."), tools=[sayso.ask_user])
     (request,) = (await agent.run("go", thread="t")).interruptions
     await agent.resume("t", decisions=[request.respond("with a key card")])
-    assert told(agent) == ['{"answer":"with a key card"}']
+    assert tool_results(agent) == ['{"answer":"with a key card"}']
 
 
 async def test_person_need_not_answer(world: World) -> None:
     agent = world.agent(question(), say("Ok."), tools=[sayso.ask_user])
     (request,) = (await agent.run("go", thread="t")).interruptions
     await agent.resume("t", decisions=[request.reject("ask somebody else")])
-    assert error_in(told(agent)[0]) == "The user will not answer. ask somebody else"
+    assert error_in(tool_results(agent)[0]) == "The user will not answer. ask somebody else"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ async def test_invalid_question_goes_back_to_model(
 ) -> None:
     agent = world.agent(question(**changes), question(), tools=[sayso.ask_user])
     result = await agent.run("go", thread="t")
-    assert wrong in error_in(told(agent)[0])
+    assert wrong in error_in(tool_results(agent)[0])
     assert [r.question.text for r in result.interruptions if r.question] == ["How?"]
     assert len((await world.inbox.pending()).items) == 1
 
@@ -121,7 +121,7 @@ async def test_questions_and_calls_in_one_turn(world: World) -> None:
     assert [r.kind for r in result.interruptions] == ["question", "approval"]
     answers, pays = result.interruptions
     result = await agent.resume("t", decisions=[pays.approve(), answers.respond("link")])
-    assert told(agent) == ['{"answer":"link"}', '{"found":"x"}', "paid 1 to ana"]
+    assert tool_results(agent) == ['{"answer":"link"}', '{"found":"x"}', "paid 1 to ana"]
 
 
 # -- typed answers
@@ -153,7 +153,7 @@ async def test_typed_answer_is_validated(world: World, wanted: Any, good: Any, b
     with pytest.raises(sayso.InvalidDecision):
         await agent.resume("t", decisions=[request.respond(bad)])
     await agent.resume("t", decisions=[request.respond(good)])
-    assert json.loads(told(agent)[0]) == {"answer": good}
+    assert json.loads(tool_results(agent)[0]) == {"answer": good}
 
 
 def test_typed_question_tools_have_unique_names() -> None:
@@ -184,7 +184,7 @@ async def test_asking_tool_restarts_from_top(world: World) -> None:
     (request,) = result.interruptions
     assert request.args == {"text": "Send it?", "details": {"size": "large"}}
     result = await agent.resume("t", decisions=[request.approve()])
-    assert told(agent) == ["large pizza, receipt 1, sent"]
+    assert tool_results(agent) == ["large pizza, receipt 1, sent"]
     assert world.ran == [("order", 1), ("order", 2), ("paid", "large"), ("order", 3)]
     # The tool paused to ask, so nothing was ever in doubt.
     kinds = {r.kind for r in (await world.inbox.history(status="any")).items}
@@ -203,7 +203,7 @@ async def test_tool_learns_that_the_question_was_rejected(world: World) -> None:
     agent = world.agent(call("order"), say("Done."), tools=[order])
     result = await agent.run("go", thread="t")
     await agent.resume("t", decisions=[result.interruptions[0].reject("busy")], by="ana")
-    assert told(agent) == ["no answer: ana rejected it: busy"]
+    assert tool_results(agent) == ["no answer: ana rejected it: busy"]
 
 
 async def test_confirmation_in_tool_may_be_rejected(world: World) -> None:
@@ -215,7 +215,7 @@ async def test_confirmation_in_tool_may_be_rejected(world: World) -> None:
     agent = world.agent(call("publish"), say("Done."), tools=[publish])
     result = await agent.run("go", thread="t")
     await agent.resume("t", decisions=[result.interruptions[0].reject()])
-    assert told(agent) == ["kept"]
+    assert tool_results(agent) == ["kept"]
 
 
 async def test_gated_tool_that_asks_is_approved_once(world: World) -> None:
@@ -230,7 +230,7 @@ async def test_gated_tool_that_asks_is_approved_once(world: World) -> None:
     (request,) = result.interruptions
     assert request.kind == "question"
     result = await agent.resume("t", decisions=[request.respond("large")])
-    assert (result.status, told(agent)) == ("done", ["large"])
+    assert (result.status, tool_results(agent)) == ("done", ["large"])
 
 
 async def test_asking_tools_wait_independently(world: World) -> None:
@@ -250,7 +250,7 @@ async def test_asking_tools_wait_independently(world: World) -> None:
     assert world.store.ready(["assistant"]) == []
     assert world.ran == [("order", "pizza"), ("order", "wine"), ("order", "wine")]
     result = await agent.resume("t", decisions=[first.respond("plain")])
-    assert told(agent) == ["pizza: plain", "wine: red"]
+    assert tool_results(agent) == ["pizza: plain", "wine: red"]
 
 
 async def test_unanswered_question_of_finished_tool_closes(world: World) -> None:
@@ -264,7 +264,7 @@ async def test_unanswered_question_of_finished_tool_closes(world: World) -> None
 
     agent = world.agent(call("order"), say("Done."), tools=[order])
     result = await agent.run("go", thread="t")
-    assert (result.status, told(agent)) == ("done", ["a small one, then"])
+    assert (result.status, tool_results(agent)) == ("done", ["a small one, then"])
     assert (await world.inbox.pending()).items == ()
 
 
@@ -281,7 +281,7 @@ async def test_question_in_tool_expires(slow_world: World, clock: Any) -> None:
     await agent.run("go", thread="t")
     clock.advance(61)
     result = await agent.resume("t")
-    assert (result.status, told(agent)) == ("done", ["nobody said"])
+    assert (result.status, tool_results(agent)) == ("done", ["nobody said"])
 
 
 async def test_pause_without_request_waits_for_resume(
@@ -301,4 +301,4 @@ async def test_pause_without_request_waits_for_resume(
     assert (result.status, result.interruptions, starts) == ("paused", (), [1])
     assert (await agent.resume("t")).status == "paused"
     assert (await agent.resume("t")).output == "Done."
-    assert (starts, told(agent)) == ([1, 2, 3], ["it came"])
+    assert (starts, tool_results(agent)) == ([1, 2, 3], ["it came"])

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from agent_world import World, error_in, told
+from agent_world import World, error_in, tool_results
 
 import sayso
 from sayso.agent.tool import Tool
@@ -163,7 +163,7 @@ async def test_binds_that_raise_are_answered_to_the_model(world: World) -> None:
 
     agent = world.agent(call("wipe"), say("Done."), tools=[wipe])
     assert (await agent.run("go", thread="t")).status == "done"
-    assert "no network" in error_in(told(agent)[0])
+    assert "no network" in error_in(tool_results(agent)[0])
 
 
 # -- previews

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from agent_world import World, asked, error_in, told
+from agent_world import World, asked, error_in, tool_results
 
 import sayso
 from sayso.testing.scripted_model import call, calls, say
@@ -42,7 +42,7 @@ async def test_interactive_agent_asks_and_continues(world: World) -> None:
         with pytest.raises(sayso.InvalidDecision):
             await agent.resume("t", decisions=[question.respond(wrong)])
     result = await agent.resume("t", decisions=[question.respond("oauth")])
-    assert told(agent) == ['{"answer":"oauth"}']
+    assert tool_results(agent) == ['{"answer":"oauth"}']
     result = await agent.resume(
         "t", decisions=[result.interruptions[0].respond(["oauth", "password"])]
     )
@@ -68,7 +68,7 @@ async def test_safe_execution(world: World) -> None:
     )
     agent = world.agent(many, say("Done."), tools=[divide])
     assert (await agent.run("go", thread="t")).output == "Done."
-    good, zero, broken, unknown = told(agent)
+    good, zero, broken, unknown = tool_results(agent)
     assert good == "0.5"
     assert error_in(zero) == "The call failed: ZeroDivisionError: float division by zero"
     assert error_in(broken).startswith("not valid JSON")
@@ -229,7 +229,7 @@ async def test_chat_agent_flow_with_rejection(world: World) -> None:
     response = await agent.run("Please book me a flight for Friday to Paris.", thread="t")
     response = await agent.resume("t", decisions=[response.interruptions[0].reject()])
     assert (response.output, world.ran) == ("Not booked.", [])
-    assert error_in(told(agent)[0]) == "A person rejected this call, so it was not run."
+    assert error_in(tool_results(agent)[0]) == "A person rejected this call, so it was not run."
 
 
 async def test_open_request_belongs_to_its_thread(
@@ -264,7 +264,7 @@ async def test_custom_agent_flow(world: World) -> None:
     assert (request.tool, request.args["text"]) == (None, "Book Paris for 120 euros?")
     response = await agent.resume("t", decisions=[request.approve()])
     response = await agent.resume("t", decisions=[response.interruptions[0].respond("window")])
-    assert (response.output, told(agent)) == (
+    assert (response.output, tool_results(agent)) == (
         "Have fun.",
         ["booked Paris, window, 120 euros"],
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from agent_world import World, error_in, told
+from agent_world import World, error_in, tool_results
 
 import sayso
 from sayso.agent import Agent
@@ -30,7 +30,7 @@ async def run(agent: Agent) -> str:
     """Return the result of the model's one call."""
     result = await asyncio.wait_for(agent.run("go", thread="t"), 20)
     assert result.output == "Done."
-    return error_in(told(agent)[0])
+    return error_in(tool_results(agent)[0])
 
 
 async def test_tool_cannot_run_its_thread(world: World) -> None:
@@ -82,15 +82,15 @@ async def test_self_wait_through_sub_agent_is_refused(world: World) -> None:
     inner = world.agent(two, say("Tried."), name="inner", tools=[back])
     outer = world.agent(call("inner", {"input": "go"}), say("Done."), tools=[inner])
     result = await asyncio.wait_for(outer.run("go", thread="t"), 20)
-    assert (result.output, told(outer)) == ("Done.", ["Tried."])
-    assert [WHY in error_in(content) for content in told(inner)] == [True, True]
+    assert (result.output, tool_results(outer)) == ("Done.", ["Tried."])
+    assert [WHY in error_in(content) for content in tool_results(inner)] == [True, True]
 
 
 async def test_tool_may_run_another_thread(world: World) -> None:
     agent = reentrant(world, lambda ctx: other.run("more", thread="elsewhere"))
     other = world.agent(say("There."), name="other")
     await asyncio.wait_for(agent.run("go", thread="t"), 20)
-    assert "There." in told(agent)[0]
+    assert "There." in tool_results(agent)[0]
 
 
 async def test_another_caller_waits_for_the_run(world: World) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import closing
 
 import pytest
-from agent_world import World, asked, error_in, told
+from agent_world import World, asked, error_in, tool_results
 
 import sayso
 from sayso.stores.memory import MemoryStore
@@ -35,7 +35,7 @@ async def test_expired_request_is_reported_to_model(slow_world: World, clock: Fa
         await agent.resume("t", decisions=[result.interruptions[0].approve()])
     result = await agent.resume("t")
     assert (result.output, world.ran) == ("Too late.", [])
-    assert error_in(told(agent)[0]) == "Nobody decided in time, so it was not run."
+    assert error_in(tool_results(agent)[0]) == "Nobody decided in time, so it was not run."
 
 
 async def test_expiry_may_cancel_the_run(slow_world: World, clock: FakeClock) -> None:
@@ -106,7 +106,7 @@ async def test_cancelled_inner_run_wakes_outer_run(
     (due,) = world.store.ready(agent.names, 10)
     assert due.id == result.run
     assert (await agent.resume("t")).output == "Then not."
-    assert error_in(told(agent)[0]).endswith(how)
+    assert error_in(tool_results(agent)[0]).endswith(how)
 
 
 async def test_outdated_approval_is_asked_again(slow_world: World, clock: FakeClock) -> None:
@@ -139,7 +139,7 @@ async def test_late_answer_keeps_the_approval(slow_world: World, clock: FakeCloc
         r.respond("XL") if r.kind == "question" else r.approve() for r in result.interruptions
     ]
     result = await agent.resume("t", decisions=answers)
-    assert (result.output, told(agent), world.effects("pay")) == (
+    assert (result.output, tool_results(agent), world.effects("pay")) == (
         "Done.",
         ["XL", "Paid."],
         [(3, "ana")],
@@ -159,7 +159,7 @@ async def test_policy_may_deny_without_asking(world: World) -> None:
     agent = world.agent(PAY, say("Then not."), policy=policy)
     result = await agent.run("pay ana", thread="t")
     assert (result.status, world.ran) == ("done", [])
-    assert error_in(told(agent)[0]) == (
+    assert error_in(tool_results(agent)[0]) == (
         "The policy denies this call, so it was not run. No money here."
     )
     assert (await world.inbox.pending()).items == ()
@@ -169,8 +169,8 @@ async def test_denial_is_repeated_for_later_calls(world: World) -> None:
     policy = sayso.Policy([sayso.Rule(tool="pay", verdict="deny", description="No money here.")])
     agent = world.agent(PAY, PAY, say("Then not."), policy=policy)
     await agent.run("pay ana", thread="t")
-    assert len(told(agent)) == 2
-    assert all("No money here." in error_in(content) for content in told(agent))
+    assert len(tool_results(agent)) == 2
+    assert all("No money here." in error_in(content) for content in tool_results(agent))
 
 
 async def test_call_cancelled_during_check_does_not_run(world: World) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
-from agent_world import World, asked, error_in, told
+from agent_world import World, asked, error_in, tool_results
 
 import sayso
 from sayso.testing.scripted_model import call, calls, say
@@ -100,7 +100,7 @@ def test_plain_function_is_a_tool_without_approval(world: World) -> None:
 
     agent = world.agent(call("add", {"a": 1, "b": 2}), say("3"), tools=[add])
     agent.run_sync("add")
-    assert told(agent) == ["3"]
+    assert tool_results(agent) == ["3"]
 
 
 # -- reading calls
@@ -125,14 +125,14 @@ async def test_unreadable_calls_are_errors_for_the_model_only(
     agent = world.agent(call("pay", arguments), say("Sorry."))
     result = await agent.run("go", thread="t")
     assert (result.status, world.ran) == ("done", [])
-    assert wrong in error_in(told(agent)[0])
+    assert wrong in error_in(tool_results(agent)[0])
     assert (await world.inbox.pending()).items == ()
 
 
 async def test_unknown_tool_is_answered_to_the_model(world: World) -> None:
     agent = world.agent(calls(call("rm"), call("look", {"what": "x"})), say("Sorry."))
     result = await agent.run("go", thread="t")
-    first, second = told(agent)
+    first, second = tool_results(agent)
     assert error_in(first) == "there is no tool 'rm'; the tools are: look, pay"
     assert (second, result.status) == ('{"found":"x"}', "done")
 
@@ -234,7 +234,7 @@ async def test_tool_without_body_takes_a_response(world: World) -> None:
     with pytest.raises(sayso.InvalidDecision, match="approve"):
         await agent.resume("t", decisions=[request.approve()])
     result = await agent.resume("t", decisions=[request.respond({"degrees": 31})])
-    assert (result.output, told(agent)) == ("Warm.", ['{"degrees":31}'])
+    assert (result.output, tool_results(agent)) == ("Warm.", ['{"degrees":31}'])
     with pytest.raises(TypeError, match="no body"):
         read_meter("attic")
 
@@ -323,4 +323,8 @@ async def test_sync_tool_uses_sync_methods(world: World) -> None:
     result = await agent.run("go", thread="t")
     result = await agent.resume("t", decisions=[result.interruptions[0].respond("L")])
     result = await agent.resume("t", decisions=[result.interruptions[0].approve()])
-    assert (result.status, told(agent), world.ran) == ("done", ["L True 7"], [("number", 1)])
+    assert (result.status, tool_results(agent), world.ran) == (
+        "done",
+        ["L True 7"],
+        [("number", 1)],
+    )

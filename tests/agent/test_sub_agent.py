@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_world import World, asked, error_in, told
+from agent_world import World, asked, error_in, tool_results
 
 import sayso
 from sayso.agent import Agent, Requested
@@ -34,7 +34,7 @@ def pair(world: World, *inner_steps: Any, **options: Any) -> tuple[Agent, Agent]
 async def test_agent_is_a_tool(world: World) -> None:
     outer, inner = pair(world, say("Nothing to pay."), instructions="You pay.")
     result = await outer.run("go", thread="t")
-    assert (result.output, told(outer)) == ("All done.", ["Nothing to pay."])
+    assert (result.output, tool_results(outer)) == ("All done.", ["Nothing to pay."])
     assert asked(outer)[0].tools[0].description == "Ask payer. You pay."
     assert [run.agent for run in _runs(world)] == ["assistant", "payer"]
     assert inner.store is not world.store
@@ -75,7 +75,7 @@ async def test_failed_inner_model_keeps_the_call(world: World) -> None:
     with pytest.raises(ConnectionError):
         await outer.resume("t", decisions=[result.interruptions[0].approve()])
     result = await asyncio.wait_for(outer.resume("t"), 20)
-    assert (result.output, told(outer), told(inner)) == (
+    assert (result.output, tool_results(outer), tool_results(inner)) == (
         "All done.",
         ["Paid."],
         ["paid 3 to ana"],
@@ -88,14 +88,14 @@ async def test_inner_model_failing_at_once_is_retried(world: World) -> None:
     with pytest.raises(ConnectionError):
         await outer.run("go", thread="t")
     assert (await outer.resume("t")).output == "All done."
-    assert told(outer) == ["Nothing to pay."]
+    assert tool_results(outer) == ["Nothing to pay."]
 
 
 async def test_empty_input_to_inner_agent_is_an_error(world: World) -> None:
     inner = Agent("payer", model=ScriptedModel([]))
     outer = world.agent(call("payer", {"input": " "}), say("All done."), tools=[inner])
     assert (await outer.run("go", thread="t")).output == "All done."
-    assert "the input is empty" in error_in(told(outer)[0])
+    assert "the input is empty" in error_in(tool_results(outer)[0])
 
 
 async def test_inner_end_elsewhere_wakes_outer_run(world: World) -> None:
@@ -106,7 +106,7 @@ async def test_inner_end_elsewhere_wakes_outer_run(world: World) -> None:
     (due,) = world.store.ready(["assistant", "payer"])
     assert due.agent == "assistant"
     assert (await outer.resume(due.id)).output == "All done."
-    assert (told(outer), world.effects("pay")) == (["Paid."], [(3, "ana")])
+    assert (tool_results(outer), world.effects("pay")) == (["Paid."], [(3, "ana")])
 
 
 async def test_inner_pause_surfaces_in_outer_run(world: World) -> None:
@@ -118,7 +118,7 @@ async def test_inner_pause_surfaces_in_outer_run(world: World) -> None:
     result.state.approve(request, by="bea")
     result = await outer.resume(result.state)
     assert (result.status, result.output) == ("done", "All done.")
-    assert (told(outer), world.ran) == (["Paid."], [("pay", (3, "ana"))])
+    assert (tool_results(outer), world.ran) == (["Paid."], [("pay", (3, "ana"))])
     assert (len(asked(outer)), len(asked(inner))) == (2, 2)
 
 
@@ -126,8 +126,8 @@ async def test_inner_rejection_reaches_inner_model(world: World) -> None:
     outer, inner = pair(world, PAY, say("Not paid."))
     result = await outer.run("go", thread="t")
     result = await outer.resume("t", decisions=[result.interruptions[0].reject("no")])
-    assert "A person rejected" in error_in(told(inner)[0])
-    assert (told(outer), world.ran) == (["Not paid."], [])
+    assert "A person rejected" in error_in(tool_results(inner)[0])
+    assert (tool_results(outer), world.ran) == (["Not paid."], [])
 
 
 async def test_nothing_decided_pauses_again(world: World) -> None:
@@ -238,7 +238,7 @@ async def test_inner_failure_is_a_tool_error(world: World) -> None:
     outer, _ = pair(world, PAY, max_turns=1)
     result = await outer.run("go", thread="t")
     result = await outer.resume("t", decisions=[result.interruptions[0].approve()])
-    assert "payer: no answer after 1 turn" in error_in(told(outer)[0])
+    assert "payer: no answer after 1 turn" in error_in(tool_results(outer)[0])
     assert result.output == "All done."
 
 
@@ -318,7 +318,11 @@ async def test_death_inside_leaves_no_outer_doubt(
     (request,) = result.interruptions
     assert (request.kind, request.agent, request.tool) == ("in_doubt", "payer", "slow")
     result = await outer.resume("t", decisions=[request.respond("it ran")])
-    assert (result.status, told(inner), told(outer)) == ("done", ["it ran"], ["Paid."])
+    assert (result.status, tool_results(inner), tool_results(outer)) == (
+        "done",
+        ["it ran"],
+        ["Paid."],
+    )
 
 
 async def test_outer_stream_and_channels_show_inner_requests(world: World) -> None:
@@ -343,7 +347,7 @@ async def test_tool_asks_inside_an_inner_agent(world: World) -> None:
     (request,) = result.interruptions
     assert (request.kind, request.agent) == ("question", "cook")
     result = await outer.resume("t", decisions=[request.respond("large")])
-    assert (result.status, told(inner)) == ("done", ["large"])
+    assert (result.status, tool_results(inner)) == ("done", ["large"])
 
 
 async def test_nested_state_survives_its_text(tmp_path: Path) -> None:
@@ -388,7 +392,7 @@ async def test_foreign_run_on_inner_thread_is_untouched(world: World) -> None:
     waits = await stranger.run("pay", thread=f"t/{request.id}")
     done = await outer.resume("t", decisions=[request.approve()])
     assert done.output == "All done."
-    assert f"in use by run {waits.run}" in error_in(told(outer)[0])
+    assert f"in use by run {waits.run}" in error_in(tool_results(outer)[0])
     assert (await stranger.resume(waits.run)).status == "paused"
     await outer.cancel("t")
     assert (await stranger.resume(waits.run)).status == "paused"
@@ -404,7 +408,7 @@ async def test_inner_rejection_counts_for_the_outer_run(world: World) -> None:
     (request,) = result.interruptions
     result = await outer.resume("t", decisions=[request.reject("a fraudster")])
     assert (result.status, result.output) == ("done", "All done.")
-    assert "a fraudster" in error_in(told(inner)[0])
+    assert "a fraudster" in error_in(tool_results(inner)[0])
     world.script(outer, ask("payer"), say("All done."))
     again = await outer.run("please", thread="t")
     (shown,) = again.interruptions

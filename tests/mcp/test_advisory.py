@@ -32,7 +32,7 @@ async def asking(world: World, era: str = "legacy", hold: float = 30) -> AsyncIt
         store.close()
 
 
-async def told(client: Client, tool: str, **args: Any) -> dict[str, Any]:
+async def answer_of(client: Client, tool: str, **args: Any) -> dict[str, Any]:
     result = await client.call_tool(tool, args)
     assert not result.is_error, said(result)
     found: dict[str, Any] = result.structured_content
@@ -44,12 +44,12 @@ async def test_question_is_answered(world: World, era: str) -> None:
     options = [{"label": "red"}, {"label": "blue", "description": "like the sky"}]
     async with asking(world, era) as client:
         async with world.person(lambda request: request.respond("blue")):
-            answer = await told(client, "ask_human", question="Which colour?", options=options)
+            answer = await answer_of(client, "ask_human", question="Which colour?", options=options)
         assert answer["status"] == "answered"
         assert answer["answer"] == "blue"
         assert answer["by"] == "ana"
         async with world.person(lambda request: request.reject("busy")):
-            refused = await told(client, "ask_human", question="And now?")
+            refused = await answer_of(client, "ask_human", question="And now?")
         assert refused["status"] == "rejected"
         assert "busy" in refused["message"]
 
@@ -58,9 +58,9 @@ async def test_question_is_answered(world: World, era: str) -> None:
 async def test_late_approval_is_found_by_ticket(world: World, era: str) -> None:
     async with asking(world, era, hold=0.3) as client:
         wanted = {"action": "Publish the notes", "details": {"version": 3}, "reason": "asked to"}
-        pending = await told(client, "request_approval", **wanted)
+        pending = await answer_of(client, "request_approval", **wanted)
         assert pending["status"] == "pending"
-        again = await told(client, "request_approval", **wanted)
+        again = await answer_of(client, "request_approval", **wanted)
         assert again["ticket"] == pending["ticket"]
         (request,) = await world.asked()
         assert request.args == {"text": "Publish the notes", "details": {"version": 3}}
@@ -69,7 +69,7 @@ async def test_late_approval_is_found_by_ticket(world: World, era: str) -> None:
     await world.inbox.approve(request, by="ana")
     async with asking(world, era, hold=5) as client:
         for _ in range(2):
-            known = await told(client, "check_request", ticket=pending["ticket"])
+            known = await answer_of(client, "check_request", ticket=pending["ticket"])
             assert known["status"] == "approved"
 
 
@@ -86,8 +86,8 @@ async def test_calls_with_an_empty_id_are_two_requests(world: World) -> None:
 
 async def test_agent_withdraws_a_request(world: World) -> None:
     async with asking(world, hold=0.3) as client:
-        pending = await told(client, "request_approval", action="Delete it")
-        gone = await told(client, "cancel_request", ticket=pending["ticket"])
+        pending = await answer_of(client, "request_approval", action="Delete it")
+        gone = await answer_of(client, "cancel_request", ticket=pending["ticket"])
         assert gone["status"] == "cancelled"
         assert len(await world.inbox.pending()) == 0
 
@@ -113,7 +113,7 @@ async def test_mcp_command_serves_the_tools(world: World) -> None:
     async with Client(StdioServerParameters(command=str(SAYSO), args=args)) as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
         assert names == ["ask_human", "request_approval", "check_request", "cancel_request"]
-        pending = await told(client, "ask_human", question="Still there?")
+        pending = await answer_of(client, "ask_human", question="Still there?")
         assert pending["status"] == "pending"
     (request,) = await world.asked()
     assert request.agent == "robot"
