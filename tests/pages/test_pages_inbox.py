@@ -323,6 +323,8 @@ def test_critical_call_needs_its_name_typed(demo: Demo, open_page: Open) -> None
     page = open_page(f"{demo.url}/inbox/{made['id']}")
     page.get_by_role("button", name="Approve").click()
     assert demo.http.get(f"/api/requests/{made['id']}").json()["status"] == "pending"
+    dialog = page.get_by_role("dialog", name="Confirm critical request")
+    expect(dialog.get_by_label("What will run")).to_have_text("all: true")
     page.get_by_role("main").get_by_role("textbox").last.fill("erase")
     page.get_by_role("button", name=re.compile("approve", re.I)).last.click()
     assert demo.until_decided(made["id"])["status"] == "approved"
@@ -452,3 +454,21 @@ def test_question_is_answered_by_keyboard(demo: Demo, open_page: Open) -> None:
     page.keyboard.press("Control+Enter")
     decided = demo.until_decided(request["id"])
     assert decided["decision"]["value"] == request["question"]["options"][1]["value"]
+
+
+def test_confirmation_waits_and_names_its_key(demo: Demo, open_page: Open) -> None:
+    body = {"tool": "refund", "args": {"euros": 5}, "risk": {"level": "high"}}
+    made = demo.http.post("/api/requests", json=body, headers={"Idempotency-Key": "high"}).json()
+    page = open_page(f"{demo.url}/inbox/{made['id']}")
+    approve = page.get_by_role("button", name="Approve", exact=False)
+    expect(approve).to_be_enabled()
+    page.get_by_role("heading", level=1).focus()
+    page.keyboard.press("a")
+    expect(page.get_by_text("Press Enter to confirm, Esc to go back")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(approve).to_be_enabled()
+    page.get_by_role("heading", level=1).focus()
+    page.keyboard.press("a")
+    page.wait_for_timeout(4_500)
+    page.keyboard.press("Enter")
+    assert demo.until_decided(made["id"])["status"] == "approved"

@@ -6,7 +6,7 @@ import { PAGES } from "./pages";
 const INBOX: [string[], string][] = [
   [["j", "k"], "Next or previous request"],
   [["Enter"], "Open the request. Enter alone never approves"],
-  [["a"], "Approve. For high risk, confirm with Enter within 2 seconds"],
+  [["a"], "Approve. For high risk, confirm with Enter"],
   [["r"], "Reject with a reason"],
   [["e"], "Edit the arguments"],
   [["m"], "Respond without running the call, or answer a question"],

@@ -9,10 +9,6 @@ import type { Request } from "../types";
 import { visible } from "../visible";
 import { confirmationPhrase, type Confirmation } from "./approvalGuard";
 
-/** How long the confirmation of a high-risk approval stays open, in milliseconds. */
-const CONFIRM_BY_KEY = 2_000;
-const CONFIRM_BY_POINTER = 4_000;
-
 interface Props {
   request: Request;
   label: string;
@@ -30,29 +26,20 @@ export function ApproveButton(props: Props): ReactElement {
   const [armed, setArmed] = useState(false);
   const [typing, setTyping] = useState(false);
   const button = useRef<HTMLButtonElement>(null);
-  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
-  const disarm = () => {
-    clearTimeout(timer.current);
-    setArmed(false);
-  };
-  const arm = (ms: number) => {
-    clearTimeout(timer.current);
-    setArmed(true);
-    timer.current = setTimeout(() => setArmed(false), ms);
-  };
+  const disarm = () => setArmed(false);
   useEffect(() => disarm, [request.id, request.revision]);
   const confirm = () => {
     disarm();
     onConfirm();
   };
-  const press = (byKey: boolean) => {
+  const press = () => {
     if (warming) return;
     if (blockedReason) toast(blockedReason, "info");
     else if (confirmation === "type") setTyping(true);
-    else if (confirmation === "confirm") arm(byKey ? CONFIRM_BY_KEY : CONFIRM_BY_POINTER);
+    else if (confirmation === "confirm") setArmed(true);
     else confirm();
   };
-  useShortcuts(shortcut ? { [shortcut.toLowerCase()]: () => press(true) } : {});
+  useShortcuts(shortcut ? { [shortcut.toLowerCase()]: press } : {});
   useShortcuts({ Enter: confirm, Escape: disarm }, armed && !blockedReason);
   useEffect(() => {
     if (!armed) return;
@@ -78,12 +65,12 @@ export function ApproveButton(props: Props): ReactElement {
           if (confirmation === "type") setTyping(true);
           else toast(`Enter alone does not approve. Press Space${shortcut ? ` or ${shortcut}` : ""}.`, "info");
         }}
-        onClick={() => (armed ? confirm() : press(false))}
+        onClick={() => (armed ? confirm() : press())}
       >
         {armed ? `Confirm: ${label.toLowerCase()}` : label}
       </Button>
-      <span className="sr-only" role="status">
-        {armed ? "Press Enter to confirm" : ""}
+      <span className={armed ? "confirm-hint" : "sr-only"} role="status">
+        {armed ? "Press Enter to confirm, Esc to go back" : ""}
       </span>
       {typing && <TypeToConfirm request={request} label={label} onClose={() => setTyping(false)} onConfirm={confirm} />}
     </>
@@ -105,6 +92,12 @@ function TypeToConfirm(props: { request: Request; label: string; onClose: () => 
           props.onConfirm();
         }}
       >
+        <p className="wrap">
+          <strong>{props.request.shown.title}</strong>
+        </p>
+        <pre className="confirm-args wrap" tabIndex={0} aria-label="What will run">
+          {props.request.shown.lines.join("\n")}
+        </pre>
         <p>
           {props.request.risk.reasons.length > 0 && `Risk: ${visible(props.request.risk.reasons.join("; "))}. `}
           Type <code className="phrase">{wanted}</code> to confirm.
