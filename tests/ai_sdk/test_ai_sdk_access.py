@@ -15,6 +15,7 @@ import sayso.demo
 from sayso import audit
 from sayso.adapters import ai_sdk
 from sayso.adapters.ai_sdk.response import StreamWriter
+from sayso.adapters.chat.views import Guest
 from sayso.engine.commands import Note
 from sayso.stores.base import Store
 from sayso.stores.sqlite import SqliteStore
@@ -219,9 +220,10 @@ async def test_guest_sees_no_secrets(store: Store) -> None:
     assert "hunter2" not in after
 
 
-def test_guest_sees_failure_without_secrets() -> None:
+def test_guest_sees_failure_without_secrets(store: Store) -> None:
     key = "sk-" + "b" * 40
     failed = {"type": "error", "errorText": f"the server refused {key}"}
-    (told,) = StreamWriter(recipe=False, guest=Reviewer("rita")).finish(failed)
+    guest = Guest(Reviewer("rita"), store, "c1")
+    (told,) = StreamWriter(recipe=False, guest=guest).finish(failed)
     assert key not in told["errorText"]
     assert list(StreamWriter(recipe=False).finish(failed)) == [failed]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import httpx
 import pytest
 from served import Serve, Served, mailer, opened
+from waiting import until
 
+import sayso
 from sayso.server.webhooks import Endpoint, message_of
-from sayso.testing import call, say
+from sayso.testing import ScriptedModel, call, say
 
 PASSWORD = "hunter2-Zebra"
 PIN = "q9Zk7"
@@ -268,3 +271,36 @@ def test_conversation_shows_no_declared_secret(serve: Serve) -> None:
     assert sam.post(f"/api/requests/{listed['id']}/decision", json=yes).status_code == 200
     for place in places(listed):
         assert_no_secret(sam.get(place).text)
+
+
+def test_chat_shows_no_secret_to_other_readers(serve: Serve) -> None:
+    @sayso.tool(needs_approval=True)
+    def login(user: str, password: str) -> str:
+        """Sign in."""
+        return f"signed in {user} with {password}"
+
+    model = ScriptedModel(
+        [call("login", {"user": "ana", "password": PASSWORD}), say(f"I used {PASSWORD}.")]
+    )
+    server = serve(agents=[sayso.Agent("mailer", model=model, tools=[login])])
+    rita = server.client(server.token("rita", "chat"))
+    others = [server.client(server.token(*one)) for one in (("ana", "reviewer"), ("root", "admin"))]
+    words = {"type": "text", "text": f"Sign in with {PASSWORD}"}
+    body = {"id": "c1", "messages": [{"id": "m", "role": "user", "parts": [words]}]}
+    assert rita.post("/api/chat", json=body).status_code == 200
+
+    def look() -> None:
+        for client, wire in product(others, ("chat", "chat-recipe")):
+            for part in ("messages", "stream"):
+                answer = client.get(f"/api/{wire}/c1/{part}")
+                assert answer.status_code == 200
+                assert_no_secret(answer.text)
+
+    look()
+    (made,) = others[1].get("/api/requests").json()["items"]
+    path = f"/api/requests/{made['id']}"
+    digest = others[1].post(f"{path}/reveal").json()["digest"]
+    yes = {"type": "approve", "seen_digest": digest}
+    assert others[1].post(f"{path}/decision", json=yes).status_code == 200
+    until(lambda: "I used" in rita.get("/api/chat/c1/messages").text)
+    look()

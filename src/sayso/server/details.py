@@ -7,7 +7,7 @@ everyone, and what belongs to calls that the reader may not see is withheld (``M
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from statistics import median
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from sayso.rows import Call, Event, Run
 from sayso.server.request_views import inert, summarize
 from sayso.server.service import Service
 from sayso.stores.base import Query, Store
-from sayso.stores.row_checks import if_readable, request_in
+from sayso.stores.row_checks import if_readable, request_in, secrets_of_calls
 from sayso.text import inline, lines
 from sayso.types import Json, Request, Reviewer, iso, requester_name
 from sayso.views import public_status
@@ -160,12 +160,6 @@ def secrets_of_scope(store: Store, scope: str, tool_digest: str) -> Secrets:
     tool = store.tool(tool_digest)
     parameters = None if tool is None else codec.loads(tool.schema)["parameters"]
     return secrets_in((codec.loads(scope).get("const"), parameters))
-
-
-def secrets_of_calls(store: Store, calls: Iterable[Call]) -> Secrets:
-    """Return the masked values of calls. One that fails its check adds none."""
-    requests = (if_readable(request_in, store, call) for call in calls)
-    return Secrets(*(secrets_of(request) for request in requests if request is not None))
 
 
 def run_view(run: Run, secrets: Secrets, *, withheld: bool = False) -> dict[str, Json]:

@@ -17,6 +17,7 @@ from sayso.engine.asking import doubt_envelope, envelope, signed_bytes
 from sayso.engine.row_macs import FIELDS, AuthenticRow, row_bytes
 from sayso.errors import Tampered, UnknownKey
 from sayso.keys import Keyring
+from sayso.redaction import Secrets, secrets_of
 from sayso.rows import HOSTED, Call, EffectKey, Person, Run, StoredMessage, Tool
 from sayso.stores.base import StoreReads
 from sayso.text import inline
@@ -217,6 +218,12 @@ def tool_of(store: StoreReads, call: Call) -> Tool | None:
 def request_in(store: StoreReads, call: Call) -> Request:
     """Return a stored call as people see it."""
     return request_of(call, tool_of(store, call), store.now, refusals_in(store, call))
+
+
+def secrets_of_calls(store: StoreReads, calls: Iterable[Call]) -> Secrets:
+    """Return the masked values of calls. One that fails its check adds none."""
+    requests = (if_readable(request_in, store, call) for call in calls)
+    return Secrets(*(secrets_of(request) for request in requests if request is not None))
 
 
 def refusals_in(store: StoreReads, call: Call) -> tuple[EarlierRejection, ...]:

@@ -31,7 +31,7 @@ from sayso.adapters.chat.threads import (
     person_of,
     shown_digest,
 )
-from sayso.adapters.chat.views import RunView, approval_id, asked_words
+from sayso.adapters.chat.views import Guest, RunView, approval_id, asked_words
 from sayso.errors import Conflict, InvalidCall, InvalidDecision
 from sayso.rows import LIVE, Call, CallStatus
 from sayso.sync import read, to_thread
@@ -99,7 +99,8 @@ async def _existing_chat(
     own = await read(agent.store, is_own_chat, agent.store, chat_id, person)
     if own is None:
         return None
-    chat.guest = None if own else person
+    if not own:
+        chat.guest = await read(agent.store, Guest, person, agent.store, chat_id)
     return chat
 
 

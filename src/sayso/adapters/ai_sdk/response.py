@@ -17,10 +17,9 @@ from typing import Any
 
 from sayso.adapters.ai_sdk.views import CARD_TYPE, end_chunk, part_views
 from sayso.adapters.chat.response import ChatResponse, Chunk, error_text
-from sayso.adapters.chat.views import Reply, ToolView, words_of
-from sayso.redaction import redact
+from sayso.adapters.chat.views import Guest, Reply, ToolView, words_of
 from sayso.rows import LIVE, Call, RunStatus
-from sayso.types import Json, Reviewer
+from sayso.types import Json
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,7 +101,7 @@ class StreamWriter:
         held: ClientMessage | None = None,
         *,
         recipe: bool,
-        guest: Reviewer | None = None,
+        guest: Guest | None = None,
         problems: Mapping[str, str] | None = None,
     ) -> None:
         held = held or ClientMessage()
@@ -160,7 +159,7 @@ class StreamWriter:
             yield {"type": "text-start", "id": "end"}
             yield {"type": "text-end", "id": "end"}
             yield {"type": "finish-step"}
-        yield chunk if self._guest is None else redact(chunk).value
+        yield chunk if self._guest is None else self._guest.redact(chunk)
 
     # -- steps and text
 

@@ -10,14 +10,13 @@ from sayso.adapters.chat.response import Chunk
 from sayso.adapters.chat.views import (
     CallSlot,
     Exchange,
+    Guest,
     Outcome,
     Reply,
     ToolView,
     tool_views,
     words_of,
 )
-from sayso.redaction import redact
-from sayso.types import Reviewer
 
 if TYPE_CHECKING:
     from sayso.agent import Agent
@@ -61,7 +60,7 @@ def tools_requiring_confirmation(agent: Agent) -> list[str]:
     ]
 
 
-def part_views(slot: CallSlot, *, recipe: bool, guest: Reviewer | None = None) -> list[ToolView]:
+def part_views(slot: CallSlot, *, recipe: bool, guest: Guest | None = None) -> list[ToolView]:
     """Return the views of a call and of what it asked, as cards or for the recipe."""
     views = tool_views(slot, guest)
     return [_for_recipe(view) for view in views] if recipe else views
@@ -93,13 +92,13 @@ def end_chunk(outcome: Outcome) -> Chunk:
 # -- whole messages
 
 
-def user_message(run: str, words: str, *, guest: Reviewer | None = None) -> dict[str, Any]:
-    text = words if guest is None else redact(words).value
+def user_message(run: str, words: str, *, guest: Guest | None = None) -> dict[str, Any]:
+    text = words if guest is None else guest.redact(words)
     return {"id": f"{run}.user", "role": "user", "parts": [{"type": "text", "text": text}]}
 
 
 def assistant_message(
-    exchange: Exchange, *, recipe: bool, guest: Reviewer | None = None
+    exchange: Exchange, *, recipe: bool, guest: Guest | None = None
 ) -> dict[str, Any]:
     """Return the answer so far as a UIMessage, with the run's id, so a stream can continue it."""
     words = words_of(exchange.replies, guest)
@@ -108,9 +107,7 @@ def assistant_message(
     return {"id": exchange.run, "role": "assistant", "parts": parts}
 
 
-def _parts(
-    reply: Reply, text: str, recipe: bool, guest: Reviewer | None
-) -> Iterator[dict[str, Any]]:
+def _parts(reply: Reply, text: str, recipe: bool, guest: Guest | None) -> Iterator[dict[str, Any]]:
     yield {"type": "step-start"}
     if text:
         yield {"type": "text", "text": text, "state": "done"}

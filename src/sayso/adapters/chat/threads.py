@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sayso import codec
 from sayso.adapters.chat.live import AgentListener, RunTask, listener_of
 from sayso.adapters.chat.response import Frames
-from sayso.adapters.chat.views import Exchange, RunView, exchanges
+from sayso.adapters.chat.views import Exchange, Guest, RunView, exchanges
 from sayso.agent.agent import judge_edit
 from sayso.engine.asking import doubt_envelope
 from sayso.engine.commands import Note
@@ -45,7 +45,7 @@ class Chat:
     agent: Agent
     id: str
     #: The reader, if the chat is not theirs.
-    guest: Reviewer | None = None
+    guest: Guest | None = None
 
     @property
     def store(self) -> Store:
@@ -57,7 +57,7 @@ class Chat:
 
     def view(self, run: str) -> RunView:
         asking = [tool.name for tool in self.agent.tools.values() if tool.takes_context]
-        return RunView(self.store, self.id, run, asking)
+        return RunView(self.store, self.id, run, asking, self.guest)
 
     def shown(self) -> list[Exchange]:
         """Return the whole chat, with the rows of its calls, and input that is not stored yet."""

@@ -7,15 +7,16 @@ it. Each wire puts these into its own messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sayso import codec, text
 from sayso.inbox.people import HIDDEN_TEXT, has_visible_request, hidden_turns, may_see
-from sayso.redaction import redact
+from sayso.redaction import Secrets, redact
 from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Store
+from sayso.stores.row_checks import secrets_of_calls
 from sayso.types import Json, Reviewer, iso
 from sayso.views import content_of, decision_made, doubt_answers, is_request, public_status
 
@@ -27,6 +28,32 @@ def approval_id(call: Call) -> str:
     """
     doubt = "d" if call.status is CallStatus.IN_DOUBT else ""
     return f"{call.id}.r{call.rev}{doubt}"
+
+
+#: How many of a chat's last runs are searched for masked values.
+_MOST_RUNS = 50
+
+
+class Guest:
+    """The reader of a chat that is not theirs. They see no secrets, wherever it repeats them."""
+
+    def __init__(self, by: Reviewer, store: Store, thread: str) -> None:
+        self.by = by
+        self._store = store
+        self._secrets = Secrets()
+        self._learnt: set[tuple[str, int]] = set()
+        for _, run in store.runs(thread=thread, limit=_MOST_RUNS):
+            self.learn(store.calls_of(run.id))
+
+    def learn(self, calls: Iterable[Call]) -> None:
+        """Read the masked values of calls, and mask them from now on."""
+        new = [call for call in calls if (call.id, call.rev) not in self._learnt]
+        if new:
+            self._learnt.update((call.id, call.rev) for call in new)
+            self._secrets = Secrets(self._secrets, secrets_of_calls(self._store, new))
+
+    def redact(self, value: Json) -> Any:
+        return redact(value, None, self._secrets).value
 
 
 # -- a run and its replies
@@ -121,7 +148,14 @@ def _reply(message: Mapping[str, Any]) -> Reply:
 class RunView:
     """A view of one run that can be refreshed; only what may have changed is read again."""
 
-    def __init__(self, store: Store, thread: str, run_id: str, asking: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        store: Store,
+        thread: str,
+        run_id: str,
+        asking: Sequence[str] = (),
+        guest: Guest | None = None,
+    ) -> None:
         self.store = store
         self.thread = thread
         self.id = run_id
@@ -129,6 +163,7 @@ class RunView:
         self.replies: list[Reply] = []
         #: The tools that may ask while they run; only their calls are searched for requests.
         self._asking = frozenset(asking)
+        self._guest = guest
         self._seen = 0
         self._settled = 0
         #: Whether it is over, or waits only for decisions.
@@ -186,6 +221,8 @@ class RunView:
             doubted = [row for row in slot.rows if row.status is CallStatus.IN_DOUBT]
             now = self.store.now() if doubted else 0
             slot.running = frozenset(row.id for row in doubted if row.attempt_runs(now))
+        if self._guest is not None:
+            self._guest.learn(reply.rows)
 
     @property
     def waiting(self) -> list[Call]:
@@ -264,53 +301,54 @@ class ToolView:
         return self.end is not None and self.end.kind == "denied"
 
 
-def tool_views(slot: CallSlot, guest: Reviewer | None = None) -> list[ToolView]:
+def tool_views(slot: CallSlot, guest: Guest | None = None) -> list[ToolView]:
     """Return the views of a call and of what it asked while it ran.
 
     Guests do not see secrets, nor more than the name of calls for other reviewers.
     """
     if slot.call is None:
         views = [_unreadable(slot)]
-        return views if guest is None else [_masked(view) for view in views]
+        return views if guest is None else [_masked(view, guest) for view in views]
     views = [tool_view(call, running=call.id in slot.running) for call in slot.rows]
     if guest is None:
         return views
     return [
-        _masked(view) if may_see(guest, call) else _name_only(call)
+        _masked(view, guest) if may_see(guest.by, call) else _name_only(call)
         for call, view in zip(slot.rows, views, strict=True)
     ]
 
 
-def words_of(replies: Sequence[Reply], guest: Reviewer | None) -> list[str]:
+def words_of(replies: Sequence[Reply], guest: Guest | None) -> list[str]:
     """Return the text of each reply.
 
     Guests do not see secrets, nor text that may tell of calls for other reviewers.
     """
     if guest is None:
         return [reply.text for reply in replies]
-    withheld = hidden_turns(guest, [reply.rows for reply in replies])
+    withheld = hidden_turns(guest.by, [reply.rows for reply in replies])
     return [
-        HIDDEN_TEXT if others and reply.text else str(redact(reply.text).value)
+        HIDDEN_TEXT if others and reply.text else str(guest.redact(reply.text))
         for reply, others in zip(replies, withheld, strict=True)
     ]
 
 
-def asked_words(exchange: Exchange, guest: Reviewer | None) -> str:
+def asked_words(exchange: Exchange, guest: Guest | None) -> str:
     """Return what the user said. Guests see it only if it led to a request that they may see."""
     if guest is None:
         return exchange.words
     calls = [call for reply in exchange.replies for call in reply.rows]
-    hides = any(not may_see(guest, call) for call in calls)
-    return HIDDEN_TEXT if hides and not has_visible_request(guest, calls) else exchange.words
+    hides = any(not may_see(guest.by, call) for call in calls)
+    return HIDDEN_TEXT if hides and not has_visible_request(guest.by, calls) else exchange.words
 
 
-def _masked(view: ToolView) -> ToolView:
-    input, card = redact(view.input).value, redact(view.card).value
+def _masked(view: ToolView, guest: Guest) -> ToolView:
+    input = guest.redact(view.input)
+    card = guest.redact(view.card)
     if "shown" in (card or {}):
         card["shown"] = text.lines(input)
     end = view.end
     if end is not None:
-        end = replace(end, value=redact(end.value).value, reason=redact(end.reason).value)
+        end = replace(end, value=guest.redact(end.value), reason=guest.redact(end.reason))
     return replace(view, input=input, end=end, card=card)
 
 

@@ -29,7 +29,7 @@ from sayso.server.auth import (
     check_visible,
     recording_refusals,
 )
-from sayso.server.details import request_details, secrets_of_calls, secrets_of_scope, similar_view
+from sayso.server.details import request_details, secrets_of_scope, similar_view
 from sayso.server.openapi import errors
 from sayso.server.request_views import edited_args, inert, request_view
 from sayso.server.responses import JsonResponse, RawJsonResponse, error_body
@@ -57,7 +57,7 @@ from sayso.server.schemas import (
 )
 from sayso.server.service import Service, service_of
 from sayso.stores.base import Store
-from sayso.stores.row_checks import if_readable, request_in
+from sayso.stores.row_checks import if_readable, request_in, secrets_of_calls
 from sayso.sync import read, to_thread, write
 from sayso.types import (
     SORTS,

@@ -23,7 +23,6 @@ from sayso.server.details import (
     conversation_view,
     event_view,
     run_view,
-    secrets_of_calls,
     secrets_of_scope,
 )
 from sayso.server.openapi import errors
@@ -33,7 +32,7 @@ from sayso.server.routes.parameters import After, Agent, Limit, Thread
 from sayso.server.schemas import EventPage, RunPage, RunView, VerificationView
 from sayso.server.service import Service, service_of
 from sayso.stores.base import Store
-from sayso.stores.row_checks import if_readable, request_in
+from sayso.stores.row_checks import if_readable, request_in, secrets_of_calls
 from sayso.sync import to_thread
 from sayso.text import inline
 from sayso.types import Json, Reviewer
