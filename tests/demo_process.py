@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 from sayso_process import start
-from waiting import until
+from waiting import PATIENCE, until
 
 
 class Demo:
@@ -29,7 +29,7 @@ class Demo:
             assert line, self.process.communicate()[1]
             self.printed += line
         (self.url,) = re.findall(r"Open (http://[\d.:]+)", self.printed)
-        self.http = httpx.Client(base_url=self.url, timeout=60)
+        self.http = httpx.Client(base_url=self.url, timeout=PATIENCE)
         self.chats = 0
 
     def stop(self) -> tuple[int, str]:

@@ -31,7 +31,7 @@ from typing import IO
 
 GIVEN = "SAYSO_TEST_POSTGRES"
 _BINARIES = "SAYSO_TEST_PGBIN"
-_PATIENCE = 60.0
+_PATIENCE = 150.0
 
 
 class NoPostgres(Exception):

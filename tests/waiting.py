@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 #: Seconds after which a test gives up.
-PATIENCE = 60.0
+PATIENCE = 150.0
 _FIRST, _LONGEST = 0.001, 0.05
 
 

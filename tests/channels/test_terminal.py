@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pexpect
 import pytest
+from waiting import PATIENCE
 
 from sayso import Inbox, Request, Reviewer
 from sayso.channels.screen import can_prompt
@@ -69,7 +70,7 @@ class Agent:
             env={**keep, "TERM": "xterm", "NO_COLOR": "1", **env},
             dimensions=(40, 80),
             encoding="utf-8",
-            timeout=30,
+            timeout=PATIENCE,
         )
 
     def sees(self, pattern: str) -> str:

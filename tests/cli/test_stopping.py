@@ -22,7 +22,7 @@ from postgres_server import PostgresServer, why_not
 from sayso_process import Process
 from sayso_process import start as start_command
 from stopped_writer import stopped_writer
-from waiting import until
+from waiting import PATIENCE, until
 
 import sayso
 from sayso.keys import Keyring, new_key
@@ -131,7 +131,7 @@ def test_ctrl_c_while_it_loads_prints_no_traceback(
         time.sleep(pause)
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=PATIENCE)
     assert "Traceback" not in said
 
 

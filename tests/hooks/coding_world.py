@@ -17,7 +17,7 @@ from typing import Any
 
 from live_server import LiveServer
 from sayso_process import Piped, run
-from waiting import until
+from waiting import PATIENCE, until
 
 import sayso
 from sayso.hooks.program import Config
@@ -111,7 +111,7 @@ class World:
             capture_output=True,
             cwd=folder,
             env=os.environ | environment,
-            timeout=60,
+            timeout=PATIENCE,
         )
         return Ran(done.returncode, done.stdout, done.stderr, time.monotonic() - began)
 

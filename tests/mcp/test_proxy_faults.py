@@ -19,7 +19,7 @@ from live_server import LiveServer
 from mcp import Client, StdioServerParameters
 from mcp_world import World, said, start_proxy, start_shop, ticket_in
 from sayso_process import Process
-from waiting import until, until_async
+from waiting import PATIENCE, until, until_async
 
 from sayso.mcp import upstreams
 
@@ -334,7 +334,7 @@ def test_signal_ends_the_proxy(world: World, number: int) -> None:
         until(lambda: len(children_of(process.pid)) == 1)
         children = children_of(process.pid)
         process.send_signal(number)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=PATIENCE)
         assert b"Traceback" not in errors, errors.decode()
         until(lambda: not any(map(is_alive, children)))
     finally:
@@ -369,7 +369,7 @@ def test_signal_ends_listening_proxy(world: World, number: int) -> None:
         until(lambda: len(children_of(process.pid)) == 1)
         children = children_of(process.pid)
         process.send_signal(number)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=PATIENCE)
         assert "Traceback" not in errors, errors
         assert process.returncode == 0
         until(lambda: not any(map(is_alive, children)))
