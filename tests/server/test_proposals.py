@@ -119,7 +119,7 @@ def test_agent_token_named_like_served_agent_is_refused(serve: Serve) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("server", "Server", "local", "LOCAL", "policy", "agent:x"),
+        *("server", "Server", "local", "LOCAL", "policy", "agent:x", "@System"),
         *("\u0430na", "an\u0430", "\u0410na", "Ana", "b\u0435n", "g\u0433oup"),
     ],
 )

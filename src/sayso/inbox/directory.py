@@ -27,7 +27,7 @@ from sayso.engine.commands import (
 from sayso.engine.people import BAD_TOKEN
 from sayso.errors import Conflict, NotAllowed, NotFound, Unauthenticated
 from sayso.inbox.people import authenticate_session, reviewer_of, token_hash
-from sayso.rows import ROLES, Call, CallStatus, Credential, Person, Proven
+from sayso.rows import ROLES, SYSTEM_THREAD, Call, CallStatus, Credential, Person, Proven
 from sayso.stores.base import Query, Store
 from sayso.types import (
     GROUP,
@@ -48,7 +48,7 @@ IDLE_SECONDS = 2 * 3600
 USE_NOTED_EVERY = 60
 _MAX_DEVICE = 200
 #: Names of the server itself, and of its user without authentication.
-_RESERVED = frozenset(("server", "local", "remote", "system"))
+_RESERVED = frozenset(("server", "local", "remote", "system", SYSTEM_THREAD))
 _PAGE = 500
 _TOKEN_PREFIX = "sayso_"
 _PASSKEY = "pky_"
