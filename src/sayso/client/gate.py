@@ -26,7 +26,7 @@ from sayso.client.client import (
     sleep,
 )
 from sayso.errors import Conflict, DuplicateEffect, InvalidCall, Leased, Rejected, SaysoError
-from sayso.gate.backend import Backend, RunEntry, Step, has_changed
+from sayso.gate.backend import Backend, CallStart, RunEntry, has_changed
 from sayso.gate.driver import Driver
 from sayso.gate.gate import DEFAULT_LEASE, BaseGate
 from sayso.gate.lease import refuse_own_run
@@ -232,7 +232,7 @@ class HttpBackend(Backend):
 
     # -- asking
 
-    async def propose(self, entry: RunEntry, plan: Plan) -> Step:
+    async def propose(self, entry: RunEntry, plan: Plan) -> CallStart:
         # Proposing a call again under the same key returns it, so there is no ``find``.
         content = codec.loads(plan.args)
         options: dict[str, Any] = {
@@ -245,10 +245,10 @@ class HttpBackend(Backend):
         if plan.title is not None:
             options["title"] = plan.title(plan.args)
         if plan.kind == "question":
-            return Step(row_of(await self._client.ask(question_from(content), **options)))
+            return CallStart(row_of(await self._client.ask(question_from(content), **options)))
         if plan.tool is None:
             request = await self._client.confirm(content["text"], content["details"], **options)
-            return Step(row_of(request))
+            return CallStart(row_of(request))
         schema = codec.loads(plan.tool.schema)
         options |= {"schema": schema["parameters"], "returns": schema["returns"]}
         options["description"] = plan.tool.description
@@ -262,7 +262,7 @@ class HttpBackend(Backend):
             options["session"] = entry.refusal_scope
         if plan.preview is not None:
             options["preview"] = codec.loads(await plan.preview(plan.args, 1))
-        return Step(row_of(await self._client.open(plan.tool_name, content, **options)))
+        return CallStart(row_of(await self._client.open(plan.tool_name, content, **options)))
 
     # -- looking and waiting
 
@@ -287,16 +287,16 @@ class HttpBackend(Backend):
 
     # -- starting
 
-    async def begin(self, entry: RunEntry, plan: Plan, call: Call) -> Step:
+    async def begin(self, entry: RunEntry, plan: Plan, call: Call) -> CallStart:
         claim = await self._claimed(entry, plan, call)
         if claim is None:
-            return Step(await self.reload(call))
+            return CallStart(await self.reload(call))
         self._claims[call.id] = claim
         args = codec.canonical(dict(claim.args)).decode()
         running = call._replace(
             status=CallStatus.RUNNING, token=claim.token, attempt=claim.attempt, args=args
         )
-        return Step(running, True)
+        return CallStart(running, True)
 
     async def confirm(self, entry: RunEntry, plan: Plan, call: Call) -> Call:
         claim = await self._claimed(entry, plan, call)

@@ -92,7 +92,7 @@ class RunEntry(Protocol):
         """Note that a call has paused: the same call made again means this one."""
 
 
-class Step(NamedTuple):
+class CallStart(NamedTuple):
     """A row, and whether this process has just started it."""
 
     call: Call
@@ -129,7 +129,7 @@ class Backend(Protocol):
         """Return the row of this call, if it was made in an earlier entry of the run."""
         return None
 
-    async def propose(self, entry: RunEntry, plan: Plan) -> Step:
+    async def propose(self, entry: RunEntry, plan: Plan) -> CallStart:
         """Evaluate the policy and write the row. An allowed call may start in the same commit."""
 
     async def reload(self, call: Call) -> Call:
@@ -138,7 +138,7 @@ class Backend(Protocol):
     async def wait(self, call: Call, timeout: float | None) -> Call:
         """Return the row once it has changed, or after ``timeout`` seconds."""
 
-    async def begin(self, entry: RunEntry, plan: Plan, call: Call) -> Step:
+    async def begin(self, entry: RunEntry, plan: Plan, call: Call) -> CallStart:
         """Re-check an approved call and start it. Raise ``Denied`` if it may not run any more."""
 
     async def end(
@@ -310,7 +310,7 @@ class StoreBackend(Backend):
             return await self.send(call, reask)
         return call
 
-    async def propose(self, entry: RunEntry, plan: Plan) -> Step:
+    async def propose(self, entry: RunEntry, plan: Plan) -> CallStart:
         new = await judged_call(plan)
         starts = plan.run is not None and new.terms.verdict == "allow"
         reads = starts and new.terms.effect == "read"
@@ -326,15 +326,17 @@ class StoreBackend(Backend):
                 results = await write_shielded(self.store, *commands)
                 return cast(Call, results[-1 - entry.alone][0])
 
-            return Step(_unwritten(new, entry, plan.agent, self.store.now()), True, write_result)
+            return CallStart(
+                _unwritten(new, entry, plan.agent, self.store.now()), True, write_result
+            )
         commands = self._proposal(entry, plan, new, entry.owner if starts else None)
         if plan.caller:  # no later call of ours ends this run
             ends = Finish(thread=entry.thread, run=entry.name, status="done")
             ((call,), _) = (await write(self.store, *commands, ends))[-2:]
-            return Step(call)
+            return CallStart(call)
         results = await self._start(entry, {new.id}, *commands)
         (call,) = results[-1]
-        return Step(call, call.id == new.id and call.attempt == 1)
+        return CallStart(call, call.id == new.id and call.attempt == 1)
 
     def _proposal(
         self, entry: RunEntry, plan: Plan, new: NewCall, owner: str | None = None
@@ -432,19 +434,19 @@ class StoreBackend(Backend):
         started: Call = results[-1][0]
         return started
 
-    async def begin(self, entry: RunEntry, plan: Plan, call: Call) -> Step:
+    async def begin(self, entry: RunEntry, plan: Plan, call: Call) -> CallStart:
         cleared = await self.clear(plan, call)
         if not isinstance(cleared, Cleared):
-            return Step(self._refuse_if_cancelled(cleared))
+            return CallStart(self._refuse_if_cancelled(cleared))
         try:
             started = await self.start_cleared(entry, cleared)
         except Conflict:
-            return Step(await self.reload(call))  # another process was faster
+            return CallStart(await self.reload(call))  # another process was faster
         if begun(started, call):
-            return Step(started, True)
+            return CallStart(started, True)
         if started.status is CallStatus.READY:
             started = await self._wait_for_turn(entry, started)
-        return Step(started)
+        return CallStart(started)
 
     async def confirm(self, entry: RunEntry, plan: Plan, call: Call) -> Call:
         cleared = await self.clear(plan, call)

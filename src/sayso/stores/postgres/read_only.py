@@ -31,7 +31,7 @@ from sayso.stores.postgres.database import (
     split_schema,
     without_password,
 )
-from sayso.stores.postgres.store import NOW, Stream
+from sayso.stores.postgres.store import NOW, OrderedEvents
 from sayso.stores.row_checks import RowDecoder
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.migrate import check_current, check_key, damaged, read_meta, version_of
@@ -136,7 +136,7 @@ def _read(connection: Connection, statement: str | bytes, values: Sequence[Any])
         return connection.execute(text, values or None).fetchall()
 
 
-class ReadOnlyPostgresStore(ReadOnlySqlStore, Stream):
+class ReadOnlyPostgresStore(ReadOnlySqlStore, OrderedEvents):
     """A store in a PostgreSQL database that is read and never written."""
 
     _dialect = POSTGRES

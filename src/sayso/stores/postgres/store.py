@@ -2,7 +2,7 @@
 
 The thread's row is the lock; runs and grants are locked after it, always in this order. Time is the
 database's. A transaction takes two round trips (``transaction``), and each caller has its own. This
-module has the order of the events (``Stream``), the listener for commits of other processes
+module has the order of the events (``OrderedEvents``), the listener for commits of other processes
 (``Watcher``), the store itself, and the store inside a transaction of your own
 (``JoinedTransaction``).
 """
@@ -88,7 +88,7 @@ from sayso.stores.sql.maintenance import (
     seal_moved,
 )
 from sayso.stores.sql.reads import Snapshot, SqlReads, move_cursor
-from sayso.stores.sql.statements import POSTGRES, Reply
+from sayso.stores.sql.statements import POSTGRES, ResultSet
 from sayso.stores.sql.transaction import StoreParts, ToolCache
 from sayso.types import Micros
 
@@ -124,7 +124,7 @@ def horizon_of(row: Any) -> Horizon:
     return int(row[0]), int(row[1])
 
 
-class Stream(SqlReads):
+class OrderedEvents(SqlReads):
     """The events in the order (era, transaction, position), with nothing skipped.
 
     Positions are handed out before the commit, and transactions do not end in the order in which
@@ -295,7 +295,7 @@ class JoinedTransaction(SqlReads):
         if rows != [(self.incarnation,)]:
             raise StoreError(f"your connection leads to another store than {self.url}")
 
-    def _execute(self, text: str, values: Sequence[Any]) -> Reply:
+    def _execute(self, text: str, values: Sequence[Any]) -> ResultSet:
         cursor = psycopg.RawCursor(self._connection, row_factory=tuple_row)
         return cursor.execute(self._store._translate(text), values)
 
@@ -423,7 +423,7 @@ _SAVE_CALL_LEASES = (
 )
 
 
-class PostgresStore(Stream):
+class PostgresStore(OrderedEvents):
     """A store in a schema of a PostgreSQL database, 14 or later."""
 
     _dialect = POSTGRES

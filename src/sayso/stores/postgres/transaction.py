@@ -39,7 +39,7 @@ from sayso.stores.postgres.connections import (
 )
 from sayso.stores.postgres.database import Database
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.statements import POSTGRES, Execute, Reply, Rows
+from sayso.stores.sql.statements import POSTGRES, Execute, ResultSet, Rows
 from sayso.stores.sql.transaction import SqlTransaction, StoreParts
 from sayso.sync import on_loop
 from sayso.types import Micros
@@ -146,7 +146,7 @@ class OpenTransaction:
         """
         self._locked(threads, DURABLE)
 
-    def _locked(self, threads: Sequence[str], *first: str) -> Reply:
+    def _locked(self, threads: Sequence[str], *first: str) -> ResultSet:
         """Send one statement.
 
         Columns are computed left to right, so the time is read after the locks are taken.
@@ -157,11 +157,11 @@ class OpenTransaction:
         values = [value for thread in threads for value in (store, thread)]
         return self.execute(f"SELECT {columns}", values)
 
-    def ask_facts(self) -> Reply:
+    def ask_facts(self) -> ResultSet:
         """Ask for the time and the identity of this transaction."""
         return self._locked((), DURABLE)
 
-    def facts(self, reply: Reply | None = None) -> Micros:
+    def facts(self, reply: ResultSet | None = None) -> Micros:
         """Return the time, read after everything was locked.
 
         Raises ``StoreError`` if this transaction must not be committed.
@@ -190,7 +190,7 @@ class PooledTransaction(OpenTransaction):
         self.brief = False
         self._connection = connection
         self._has_settings = False
-        self._locked_facts: Reply | None = None
+        self._locked_facts: ResultSet | None = None
         self.sent = False
         self.result: Any = None
         self.probe: Probe = lambda rows: False
@@ -199,7 +199,7 @@ class PooledTransaction(OpenTransaction):
         """Lock these threads, and ask for the facts in the same statement."""
         self._locked_facts = self._locked(threads, *self._settings())
 
-    def ask_facts(self) -> Reply:
+    def ask_facts(self) -> ResultSet:
         """Return the facts asked for with the last lock, or ask for them."""
         facts = self._locked_facts
         self._locked_facts = None
@@ -297,7 +297,7 @@ class PgTransaction(SqlTransaction):
     def __init__(self, inner: OpenTransaction, parts: StoreParts) -> None:
         super().__init__(inner.execute, self._write_row, POSTGRES, parts)
         self._inner = inner
-        self._added: Reply | None = None
+        self._added: ResultSet | None = None
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
         self._inner.lock(thread, *([SYSTEM_THREAD] if needs.system else []))
@@ -319,10 +319,10 @@ class PgTransaction(SqlTransaction):
             return 0
         return int(added.fetchone()[0])
 
-    def _ask_time(self) -> Reply:
+    def _ask_time(self) -> ResultSet:
         return self._inner.ask_facts()
 
-    def _read_time(self, reply: Reply | None) -> Micros:
+    def _read_time(self, reply: ResultSet | None) -> Micros:
         at = self._inner.facts(reply)
         return at if self._clock is None else self._clock()
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sayso.engine.renewing import Renewal, renewed
 from sayso.rows import Call, Run, call_from, doubt_text, run_from
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.statements import SQLITE, Dialect, Execute, Reply
+from sayso.stores.sql.statements import SQLITE, Dialect, Execute, ResultSet
 from sayso.stores.sql.transaction import StoreParts
 from sayso.types import Micros
 
@@ -41,7 +41,7 @@ class Leases(NamedTuple):
 
 def load_leases(
     execute: Execute, dialect: Dialect, renewals: Sequence[Renewal]
-) -> tuple[Reply, Reply]:
+) -> tuple[ResultSet, ResultSet]:
     """Lock the runs and the calls in doubt that no other transaction has locked."""
     replies = []
     for statement, of_calls in ((_LOAD_RUNS, False), (_LOAD_CALLS, True)):
@@ -52,7 +52,10 @@ def load_leases(
 
 
 def renew_leases(
-    replies: tuple[Reply, Reply], parts: StoreParts, renewals: Sequence[Renewal], now: Micros
+    replies: tuple[ResultSet, ResultSet],
+    parts: StoreParts,
+    renewals: Sequence[Renewal],
+    now: Micros,
 ) -> Leases:
     """Return the loaded rows with their longer leases."""
     by_row = {renewal.row: renewal for renewal in renewals}

@@ -30,7 +30,7 @@ from sayso.stores.seals import Seal
 from sayso.types import GROUP, Grant, Refusal
 
 
-class Reply(Protocol):
+class ResultSet(Protocol):
     """The part of a database cursor that is used here."""
 
     @property
@@ -40,7 +40,7 @@ class Reply(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 
-Execute = Callable[[str, Sequence[Any]], Reply]
+Execute = Callable[[str, Sequence[Any]], ResultSet]
 #: The rows of a query, which may not have arrived yet. They can be read once.
 Answers = Iterable[Sequence[Any]]
 #: Sends a query.

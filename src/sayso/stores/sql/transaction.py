@@ -45,7 +45,7 @@ from sayso.stores.listing import (
 )
 from sayso.stores.row_checks import DAMAGE, UNREADABLE, RowDecoder, event_taken, tampered
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.statements import Answers, Ask, Dialect, Reply, Write
+from sayso.stores.sql.statements import Answers, Ask, Dialect, ResultSet, Write
 from sayso.types import Micros, look_of
 
 ADD_TOOL = (
@@ -263,11 +263,11 @@ class SqlTransaction:
                 refusal = self._decode.one(refusal_from, row)
                 work.refusals[refusal.id] = refusal
 
-    def _ask_time(self) -> Reply | None:
+    def _ask_time(self) -> ResultSet | None:
         """Ask a database that has a clock of its own for the time."""
         return None
 
-    def _read_time(self, reply: Reply | None) -> Micros:
+    def _read_time(self, reply: ResultSet | None) -> Micros:
         assert self._clock is not None
         return self._clock()
 

@@ -52,7 +52,7 @@ from sayso.stores.sql.maintenance import (
 )
 from sayso.stores.sql.migrate import another, newest_version, read_meta, upgraded
 from sayso.stores.sql.reads import Snapshot, move_cursor
-from sayso.stores.sql.statements import SQLITE, Execute, Reply
+from sayso.stores.sql.statements import SQLITE, Execute, ResultSet
 from sayso.stores.sql.transaction import SqlTransaction, StoreParts, ToolCache
 from sayso.stores.sqlite.files import (
     BUSY_SECONDS,
@@ -234,7 +234,7 @@ class _Fetched(list[Any]):
 def fetching(writer: sqlite3.Connection) -> Execute:
     """Return a function that executes statements and leaves none of them open."""
 
-    def execute(text: str, values: Sequence[Any] = ()) -> Reply:
+    def execute(text: str, values: Sequence[Any] = ()) -> ResultSet:
         if text.startswith(("SELECT", "WITH")):
             return _Fetched(fetch_all(writer, text, values))
         cursor = writer.execute(text, values)
