@@ -75,6 +75,8 @@ class RunEntry(Protocol):
     fresh: bool
     #: The run as the last record left it, which saves reading it again.
     recorded: Run | None
+    #: The same for the call.
+    ended_call: Call | None
     #: What the refusals of a new run last for (``Run.scope``).
     refusal_scope: str
 
@@ -567,8 +569,9 @@ class StoreBackend(Backend):
             after = Finish(thread=call.thread, run=call.run, status=status)
         else:
             after = ReadRun(thread=call.thread, run=call.run)
-        recorded, entry.recorded = await write_shielded(self.store, record, after)
-        return cast(Call, recorded)
+        ended, entry.recorded = await write_shielded(self.store, record, after)
+        entry.ended_call = cast(Call, ended)
+        return entry.ended_call
 
     def _ends(self, entry: RunEntry, status: str) -> tuple[Command, ...]:
         if not entry.alone:

@@ -113,6 +113,8 @@ class RunScope:
         self._opened = itertools.count()
         #: The run as the last record left it.
         self.recorded: Run | None = None
+        #: The call that was recorded last.
+        self.ended_call: Call | None = None
         self._token: contextvars.Token[tuple[RunScope, ...]] | None = None
         self._open: _OpenRun | None = None
         #: The process that entered it.

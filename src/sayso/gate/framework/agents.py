@@ -263,7 +263,7 @@ class FrameworkAgent:
         store = self.gate.store
         agent = self.gate.agent
         while True:
-            live = await read(store, store.live_run, thread)
+            live, run = await read(store, self._runs_on, thread)
             if live is not None and live.agent != agent:
                 raise Conflict(
                     f"thread {thread!r} is in use by agent {live.agent!r} ({live.id}): all agents "
@@ -275,12 +275,16 @@ class FrameworkAgent:
                     live = await to_thread(lease.stop)
                 if live.status in LIVE and not lease.elsewhere(live):
                     await to_thread(supersede, store, live, requester or "user")
-            run = await read(store, run_of, store, agent, thread)
+                _, run = await read(store, self._runs_on, thread)
             leased_run = await lease.take_thread(
                 agent, thread, run, requester, *self._notes(thread, run)
             )
             if leased_run is not None:  # otherwise another process took it first: wait for that one
                 return leased_run
+
+    def _runs_on(self, thread: str) -> tuple[Run | None, str]:
+        """Return the live run of a thread, and the id of the run that takes new input."""
+        return self.gate.store.live_run(thread), run_of(self.gate.store, self.gate.agent, thread)
 
     def _notes(self, thread: str, run: str) -> list[Note]:
         """Return the event that records what may bypass the gate in this run."""

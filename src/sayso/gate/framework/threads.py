@@ -258,12 +258,15 @@ class FrameworkThread:
         refused = False
         try:
             value = await self.gate.driver.result(scope, plan, new=row is None)
+            ended_call = scope.ended_call
+            if ended_call is None or ended_call.key != call.id:  # of an inner call
+                ended_call = await self.find(call.id)
         except (Refused, InDoubt, CallFailed, ChangedArguments) as no:
             refused = isinstance(no, Refused | ChangedArguments)  # the text comes from the row
             refused = refused and not isinstance(no, DuplicateEffect)
-            if await self.find(call.id) is None:
+            ended_call = await self.find(call.id)
+            if ended_call is None:
                 raise  # the run was cancelled before the call had a row
-        ended_call = await self.find(call.id)
         if ended_call is None:  # a read that is not recorded
             text = outcomes.as_text(codec.loads(plan.dump(value)))
             return Outcome(ok=True, value=value, text=text)
