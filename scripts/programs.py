@@ -64,7 +64,11 @@ def main(name: str) -> int:
         fetch(name)
     path = find()
     if path is None:
-        print(f"{name} is not installed, and could not be fetched.", file=sys.stderr)
+        print(
+            f"{name} is not installed, and could not be fetched. Install it, on Debian with "
+            f"`sudo apt-get install {' '.join(_PACKAGES[name])}`.",
+            file=sys.stderr,
+        )
         return 1
     print(path)
     return 0
