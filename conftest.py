@@ -60,13 +60,15 @@ hypothesis.settings.load_profile("sayso")
 #: started one of them last would leave the others idle. `make test-all` keeps this order.
 SLOWEST = (
     "audit/test_tamper_matrix.py",
+    "laws/test_engine_properties_postgres.py",
+    "laws/test_people_properties.py",
+    "laws/test_engine_properties.py",
     "stores/test_conformance.py",
     "pages/test_pages_people.py",
     "adapters/test_claude_agent_guard.py",
     "pages/test_pages_connections.py",
     "temporal/test_temporal_workflow.py",
     "stories/test_kill.py",
-    "laws/test_engine_properties.py",
     "server/test_openapi.py",
     "hooks/test_program.py",
     "pages/test_pages_inbox.py",
