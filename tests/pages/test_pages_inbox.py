@@ -180,7 +180,12 @@ def test_similar_requests_are_decided_in_bulk(demo: Demo, open_page: Open) -> No
     page = open_page(f"{demo.url}/inbox")
     page.get_by_role("button", name="Decide together").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_role("button", name=re.compile("Approve", re.I)).click()
+    approve = dialog.get_by_role("button", name=re.compile("Approve", re.I))
+    expect(dialog.get_by_role("columnheader", name="city")).to_be_visible()
+    expect(dialog.get_by_role("cell", name="Rome", exact=True)).to_be_visible()
+    expect(approve).to_be_disabled()  # nothing is selected at first
+    dialog.get_by_role("checkbox", name="Select all").check()
+    approve.click()
     for chat in chats:
         demo.final(chat)
     assert sorted(args["city"] for _, args in demo.ran()) == ["Bern", "Oslo", "Rome"]
@@ -472,3 +477,20 @@ def test_confirmation_waits_and_names_its_key(demo: Demo, open_page: Open) -> No
     page.wait_for_timeout(4_500)
     page.keyboard.press("Enter")
     assert demo.until_decided(made["id"])["status"] == "approved"
+
+
+def test_table_of_calls_shows_sum_and_outlier(demo: Demo, open_page: Open) -> None:
+    for number, euros in enumerate((10, 20, 30, 400)):
+        body = {"tool": "refund", "args": {"to": f"customer {number}", "euros": euros}}
+        key = {"Idempotency-Key": f"table{number}"}
+        assert demo.http.post("/api/requests", json=body, headers=key).status_code == 201
+    page = open_page(f"{demo.url}/inbox?tool=refund")
+    page.get_by_role("button", name="Decide together").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("row", name="customer 3")).to_contain_text("400 far above the others")
+    expect(dialog.get_by_role("row", name="Sum")).to_contain_text("460")
+    dialog.get_by_role("checkbox", name="customer 0").check()
+    dialog.get_by_role("button", name="Reject 1").click()
+    dialog.get_by_role("textbox", name="Reason for all").fill("Not owed.")
+    dialog.get_by_role("button", name="Send 1 rejection").click()
+    expect(page.get_by_role("list", name="Requests").get_by_role("link")).to_have_count(3)

@@ -1,4 +1,4 @@
-/** Decide several similar requests together. All are shown in full, and the end of the list must be seen to approve. */
+/** Decide several similar requests together, as a table: what they share is above it, and each row is complete. */
 
 import { useState, type ReactElement } from "react";
 import { ApiError, api, type OneOfMany, type Outcome } from "../shared/api";
@@ -7,12 +7,15 @@ import { Dialog } from "../shared/components/Dialog";
 import { Notice } from "../shared/components/States";
 import { toast } from "../shared/components/Toasts";
 import { EndMark } from "../shared/decision/LongValue";
+import { readJson } from "../shared/decision/schema";
 import { toolName } from "../shared/decision/values";
 import { thousands } from "../shared/format";
 import { useOffline } from "../shared/live";
 import { useMe } from "../shared/session";
-import type { Request } from "../shared/types";
+import type { Json, Request } from "../shared/types";
+import { visible } from "../shared/visible";
 import { separateReason } from "./order";
+import { useMediaQuery } from "./useMediaQuery";
 
 interface Props {
   requests: Request[];
@@ -52,12 +55,52 @@ async function recorded({ id, type }: OneOfMany, me: string, message: string): P
   return { id, error: `${message} The request is ${found.status}.` };
 }
 
+/** A number this many times the median of its column is marked. */
+const OUTLIER = 3;
+/** With more columns, each row is a block. */
+const MOST_COLUMNS = 6;
+
+interface Column {
+  name: string;
+  cell: (request: Request) => string;
+  /** For a column of numbers: their sum, and their median. */
+  sum?: number;
+  median?: number;
+}
+
+/** A value as text. A string is quoted if it could be taken for another value, or for none. */
+function asText(value: Json | undefined): string {
+  if (value === undefined) return "";
+  return typeof value === "string" && value.trim() !== "" && readJson(value).error ? value : JSON.stringify(value);
+}
+
+/** A column per argument, and one for whatever else a row must show. */
+function columnsOf(requests: Request[]): Column[] {
+  const names = [...new Set(requests.flatMap((each) => Object.keys(each.shown.args as Record<string, Json>)))];
+  const columns = names.map((name): Column => {
+    const values = requests.map((each) => (each.args as Record<string, Json>)[name]);
+    const column: Column = { name, cell: (each) => asText((each.shown.args as Record<string, Json>)[name]) };
+    if (!values.every((value) => typeof value === "number")) return column;
+    const sorted = [...values].sort((a, b) => a - b);
+    return { ...column, sum: values.reduce((sum, value) => sum + value, 0), median: sorted[Math.floor(sorted.length / 2)]! };
+  });
+  const others: Column[] = [
+    { name: "Preview", cell: (each) => asText(each.shown.preview ?? undefined) },
+    { name: "Agent says (not verified)", cell: (each) => each.shown.note },
+    { name: "Rejected before", cell: (each) => each.refusals.map(({ by, message }) => `${visible(by ?? "someone")}: ${visible(message ?? "")}`).join("; ") },
+    { name: "Warnings", cell: (each) => each.shown.warnings.join(" ") },
+  ];
+  const titles: Column = { name: "Request", cell: (each) => each.shown.title };
+  const descriptions: Column = { name: "Description", cell: (each) => each.shown.description };
+  const differ = requests.some((each) => each.shown.description !== requests[0]!.shown.description);
+  const more = [...(differ ? [descriptions] : []), ...others];
+  return [titles, ...columns, ...more.filter(({ cell }) => requests.some((each) => cell(each) !== ""))];
+}
+
 export function BulkDialog({ requests, count, onClose, onDecided }: Props): ReactElement {
   const me = useMe();
   const offline = useOffline();
-  const [picked, setPicked] = useState(
-    () => new Set(requests.filter((each) => !separateReason(each)).map((each) => each.id)),
-  );
+  const [picked, setPicked] = useState(new Set<string>());
   const [ended, setEnded] = useState(false);
   const [rejecting, setRejecting] = useState(false);
   const [message, setMessage] = useState("");
@@ -102,36 +145,84 @@ export function BulkDialog({ requests, count, onClose, onDecided }: Props): Reac
     count > requests.length
       ? `The first ${requests.length} of ${thousands(count)}`
       : String(requests.length);
+  const columns = columnsOf(requests);
+  // A column off the screen would not be read.
+  const stacked = useMediaQuery("(max-width: 820px)") || columns.length > MOST_COLUMNS;
+  const open = requests.filter((each) => !separateReason(each)).map(({ id }) => id);
+  const all = open.length > 0 && open.every((id) => picked.has(id));
+  const first = requests[0]!;
+  const isOutlier = ({ name, median }: Column, request: Request) =>
+    median !== undefined && median > 0 && Number((request.args as Record<string, number>)[name]) >= OUTLIER * median;
   const reason = offline || (ended ? "" : "Scroll to the end of the list first.");
   return (
     <Dialog title={`${many} ${count === 1 ? "request" : "requests"} for ${toolName(requests[0]!)}`} onClose={onClose} wide>
       <div className="bulk-list" role="region" aria-label="Requests to decide" tabIndex={0}>
-        {requests.map((request) => {
-          const alone = separateReason(request);
-          return (
-            <div key={request.id} className="bulk-item">
-              <label className="check">
+        <p className="muted wrap">
+          {!columns.some(({ name }) => name === "Description") && first.shown.description} Asked by {first.shown.agent}.
+        </p>
+        <table className={`bulk-table${stacked ? " bulk-stacked" : ""}`}>
+          <thead>
+            <tr>
+              <th scope="col">
                 <input
                   type="checkbox"
-                  disabled={alone !== ""}
-                  checked={picked.has(request.id)}
-                  onChange={() => toggle(request.id)}
+                  aria-label="Select all"
+                  disabled={open.length === 0}
+                  checked={all}
+                  onChange={() => setPicked(new Set(all ? [] : open))}
                 />
-                <span className="wrap">{request.shown.title}</span>
-              </label>
-              {alone ? (
-                <p className="muted small">Decide this one separately: {alone}.</p>
-              ) : (
-                <pre className="wrap">{request.shown.lines.join("\n")}</pre>
-              )}
-              {request.shown.warnings.map((warning) => (
-                <p key={warning} className="bulk-warning small">
-                  {warning}
-                </p>
+              </th>
+              {columns.map(({ name }) => (
+                <th scope="col" key={name}>
+                  {visible(name)}
+                </th>
               ))}
-            </div>
-          );
-        })}
+            </tr>
+          </thead>
+          <tbody>
+            {requests.map((request) => {
+              const alone = separateReason(request);
+              return (
+                <tr key={request.id} className="bulk-item">
+                  <td>
+                    <input
+                      type="checkbox"
+                      aria-label={request.shown.title}
+                      disabled={alone !== ""}
+                      checked={picked.has(request.id)}
+                      onChange={() => toggle(request.id)}
+                    />
+                  </td>
+                  {alone ? (
+                    <td colSpan={columns.length}>
+                      <span className="wrap">{request.shown.title}</span>
+                      <p className="muted small">Decide this one separately: {alone}.</p>
+                    </td>
+                  ) : (
+                    columns.map((column) => (
+                      <td key={column.name} data-label={visible(column.name)} className={column.sum === undefined ? "wrap" : "number"}>
+                        {column.cell(request)}
+                        {isOutlier(column, request) && <strong className="bulk-warning small"> far above the others</strong>}
+                      </td>
+                    ))
+                  )}
+                </tr>
+              );
+            })}
+          </tbody>
+          {columns.some(({ sum }) => sum !== undefined) && (
+            <tfoot>
+              <tr>
+                <th scope="row">Sum</th>
+                {columns.map(({ name, sum }) => (
+                  <td key={name} data-label={visible(name)} className="number">
+                    {sum === undefined ? "" : Number(sum.toFixed(6))}
+                  </td>
+                ))}
+              </tr>
+            </tfoot>
+          )}
+        </table>
         <EndMark name="the list" onSeen={() => setEnded(true)} />
       </div>
       {problems.length > 0 && (
