@@ -56,7 +56,7 @@ Find = Callable[[], Any]
 Place = Callable[[Hire], Find]
 POLICY = Policy([Rule("delegate", verdict="allow"), Rule("pay")])
 THREAD = "thread-1"
-MAX_SECONDS = 20.0
+MAX_SECONDS = 60.0
 
 
 # --- places: where the tool finds the clerk ---
