@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from demo_process import Demo
 from playwright.sync_api import Page, Route, expect
 from waiting import until
@@ -494,3 +495,23 @@ def test_table_of_calls_shows_sum_and_outlier(demo: Demo, open_page: Open) -> No
     dialog.get_by_role("textbox", name="Reason for all").fill("Not owed.")
     dialog.get_by_role("button", name="Send 1 rejection").click()
     expect(page.get_by_role("list", name="Requests").get_by_role("link")).to_have_count(3)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_inbox_is_accessible(demo: Demo, open_page: Open, scheme: str) -> None:
+    for city in ("Oslo", "Bern"):
+        demo.say(f"Weather in {city}")
+    chat = demo.say("question")
+    page = open_page(f"{demo.url}/inbox?q=weather", color_scheme=scheme)
+    expect(page.get_by_role("button", name="Decide together")).to_be_visible()
+    assert Axe().run(page).response["violations"] == []
+    page.get_by_role("button", name="Decide together").click()
+    expect(page.get_by_role("columnheader", name="city")).to_be_visible()
+    assert Axe().run(page).response["violations"] == []
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+k")
+    expect(page.get_by_role("dialog").get_by_role("option").first).to_be_visible()
+    assert Axe().run(page).response["violations"] == []
+    page.goto(f"{demo.url}/inbox/{demo.open(chat)[0]['id']}")
+    expect(page.get_by_role("radio").first).to_be_visible()
+    assert Axe().run(page).response["violations"] == []
