@@ -81,16 +81,26 @@ describe("problemsOf", () => {
 
 describe("forms without a schema", () => {
   it("infers fields from the arguments", () => {
-    expect(inferSchema({ to: ["a"], n: 1, deep: { ok: true } })).toMatchObject({
+    expect(inferSchema({ to: ["a"], n: 1, deep: { ok: true } })).toEqual({
       type: "object",
       properties: {
-        to: { type: "array", items: { type: "string" } },
-        n: { type: "number" },
-        deep: { properties: { ok: { type: "boolean" } }, additionalProperties: true },
+        to: { type: "array", items: { type: "string" }, inferred: true },
+        n: { type: "number", inferred: true },
+        deep: {
+          type: "object",
+          properties: { ok: { type: "boolean", inferred: true } },
+          additionalProperties: true,
+          inferred: true,
+        },
       },
       additionalProperties: true,
     });
-    expect(formSchema(null, { a: 1 })).toMatchObject({ properties: { a: { type: "number" } }, required: ["a"] });
+    expect(formSchema(null, { a: 1 })).toEqual({
+      type: "object",
+      properties: { a: { type: "number", inferred: true } },
+      required: ["a"],
+      additionalProperties: true,
+    });
   });
 
   it("completes untyped parts from the value, and leaves mixed ones to JSON", () => {
