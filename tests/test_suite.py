@@ -26,7 +26,7 @@ def test_behind_it():
 
 
 def test_dead_worker_ends_the_run_with_its_error(tmp_path: Path) -> None:
-    """A worker in its place would be given the same test, and die of it too."""
+    """A worker in its place would be given the same test, and so on."""
     (tmp_path / "test_dying.py").write_text(DYING)
     for number in range(4):
         (tmp_path / f"test_other_{number}.py").write_text("def test_other():\n    pass\n")
@@ -44,7 +44,8 @@ def test_dead_worker_ends_the_run_with_its_error(tmp_path: Path) -> None:
     )
     assert process.returncode == 1, process.stdout + process.stderr
     assert "crashed while running 'test_dying.py::test_that_kills_its_worker'" in process.stdout
-    assert "1 failed" in process.stdout
+    # The other worker may be given the rest of the file, and the test that killed the first.
+    assert re.search(r"\b[12] failed\b", process.stdout)
 
 
 def test_tests_that_may_take_longer_are_marked() -> None:

@@ -154,18 +154,18 @@ CREATE TABLE search_word (word TEXT NOT NULL, search_key INTEGER NOT NULL, PRIMA
 CREATE TABLE call_word (word TEXT NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (word, n)) WITHOUT ROWID;
 CREATE TRIGGER call_words_added AFTER INSERT ON call WHEN new.words <> '' BEGIN
     INSERT INTO call_word (word, n)
-        SELECT value, new.n FROM json_each('["' || replace(substr(new.words, 2), ' ', '","') || '"]');
+        SELECT value, new.n FROM json_each('[' || replace(json_quote(substr(new.words, 2)), ' ', '","') || ']');
 END;
 CREATE TRIGGER call_words_changed AFTER UPDATE OF words ON call WHEN new.words <> old.words BEGIN
     DELETE FROM call_word WHERE n = old.n AND word IN
-        (SELECT value FROM json_each('["' || replace(substr(old.words, 2), ' ', '","') || '"]'));
+        (SELECT value FROM json_each('[' || replace(json_quote(substr(old.words, 2)), ' ', '","') || ']'));
     INSERT INTO call_word (word, n)
-        SELECT value, new.n FROM json_each('["' || replace(substr(new.words, 2), ' ', '","') || '"]')
+        SELECT value, new.n FROM json_each('[' || replace(json_quote(substr(new.words, 2)), ' ', '","') || ']')
         WHERE new.words <> '';
 END;
 CREATE TRIGGER call_words_deleted AFTER DELETE ON call WHEN old.words <> '' BEGIN
     DELETE FROM call_word WHERE n = old.n AND word IN
-        (SELECT value FROM json_each('["' || replace(substr(old.words, 2), ' ', '","') || '"]'));
+        (SELECT value FROM json_each('[' || replace(json_quote(substr(old.words, 2)), ' ', '","') || ']'));
 END;
 
 -- What a tool is to people and models, stored once however many calls it gets.
