@@ -21,7 +21,7 @@ demo: $(LIGHT) ## play with a scripted agent, no key needed; pass options as ARG
 	$(BIN)/sayso demo $(ARGS)
 
 quick: $(READY) ## run the unit tests on SQLite, without servers and browsers, in less than a minute
-	$(PYTEST) -n 2 -k "not postgres and not process" $(UNITS) $(ARGS)
+	$(PYTEST) -k "not postgres and not memory and not process" $(UNITS) $(ARGS)
 
 test: $(READY) programs ## run the tests, and every snippet of the documentation (twenty minutes on two cores)
 	$(PYTEST) $(ARGS)
