@@ -264,7 +264,7 @@ def _types_of(kind: Any) -> dict[str, Any]:
 
 
 def _json_of(value: Any) -> Any:
-    # A framework's requests have more fields, of its own types.
+    # A framework's requests have more fields, with types that only it knows.
     kind: Any = Request if isinstance(value, Request) else type(value)
     if is_dataclass(value):
         return {name: _json_of(getattr(value, name)) for name in _types_of(kind)}

@@ -423,7 +423,7 @@ def check_known(given: Any, taken: Any, path: Path = ()) -> None:
     elif isinstance(given, Mapping) and _is_object(taken):
         decorators = getattr(type(taken), "__pydantic_decorators__", None)
         validators = () if decorators is None else decorators.model_validators.values()
-        # A class that converts its input with a validator of its own knows what it ignores.
+        # A class whose own validator converts its input knows what it ignores.
         if not any(validator.info.mode in ("before", "wrap") for validator in validators):
             parts = _attributes(taken)
             names = dict.fromkeys(getattr(taken, "__dataclass_fields__", ()), "")

@@ -258,15 +258,6 @@ class Provider:
             raise Unauthenticated("this logout token names neither a person nor a session")
         return Logout(self.settings.issuer, subject, session)
 
-    async def sign_out_url(self) -> str:
-        """Return the page on which people sign out at the provider; "" if it has none."""
-        endpoint = (await self._read_metadata()).get("end_session_endpoint", "")
-        if not endpoint:
-            return ""
-        home = self.settings.url.rstrip("/") + "/"
-        query = {"client_id": self.settings.client_id, "post_logout_redirect_uri": home}
-        return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
-
     # -- tokens
 
     async def _with_userinfo(self, claims: dict[str, Any], access_token: object) -> dict[str, Any]:

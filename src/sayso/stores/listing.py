@@ -6,7 +6,7 @@ and a call that starts and finishes stays where it is.
 A search key is what many calls have in common: kind, agent, tool, risk and description. Its words
 are stored once, and each call refers to its search key. A search looks up the words, then the calls
 of those keys, so it costs the same over ten requests and a hundred thousand. Its title, arguments,
-run and requester give a call words of its own. Groups of requests are counted by what their
+run and requester give each call further words. Groups of requests are counted by what their
 reviewers see alike, which is their group key.
 """
 
