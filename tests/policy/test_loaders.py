@@ -177,7 +177,7 @@ def test_bad_file_is_refused(text: Any, message: str) -> None:
         ("where = ''", "where = '': write a condition such as"),
         ("where = ['amount > 5']", "write a condition such as"),
         ("where = 5", "write a condition such as"),
-        ("where = 'amount >= 5'", "rule 1: where='amount >= 5': unknown operator '>='"),
+        ("where = 'amount => 5'", "rule 1: where='amount => 5': unknown operator '=>'"),
         ("hours = 09:00:00", 'write a string such as "09:00-17:30"'),
         ("hours = '9-17'", "hours='9-17': write them as 09:00-17:30"),
         ("hours = '09:00-25:00'", "write them as 09:00-17:30"),

@@ -273,7 +273,7 @@ def test_moment_matches_in_any_time_zone(now: datetime, offset: int) -> None:
         ({"verdict": None}, "use allow, ask or deny"),
         ({"when": "amount > 5"}, "function of the arguments"),
         ({"when": bool, "where": "a == 1"}, "not both"),
-        ({"where": "amount >= 5"}, "unknown operator '>='"),
+        ({"where": "amount => 5"}, "unknown operator '=>'"),
         ({"where": 5}, "where=5: use a string"),
         ({"hours": "9-17"}, "09:00-17:30"),
         ({"hours": "09:00-24:30"}, "09:00-17:30"),
@@ -360,3 +360,27 @@ def test_allowed_decisions_have_one_order(wanted: list[str]) -> None:
     listed = allowed_decisions(wanted)
     assert set(listed) == set(wanted)
     assert allowed_decisions(reversed(wanted)) == listed
+
+
+@pytest.mark.parametrize(
+    ("rule", "sentence"),
+    [
+        (Rule("drop_*", verdict="deny"), "Calls of drop_* are denied."),
+        (Rule(verdict="allow", agent="desk"), "All calls by desk run."),
+        (
+            Rule("pay", where="(amount>=5 and cc exists)", reviewers=["ana", "group:finance"]),
+            "Calls of pay where amount >= 5 and cc exists need approval by ana or group:finance.",
+        ),
+        (
+            Rule("pay", quorum=2, risk="high", expires_in="90m", assurance="session"),
+            "Calls of pay need approval by 2 people, with assurance session; the risk is high; "
+            "requests expire after 90m.",
+        ),
+        (
+            Rule(["a", "b"], days=["fri", "sat"], hours="22:00-06:00", timezone="Europe/Berlin"),
+            "Calls of a and b on fri, sat at 22:00-06:00 (Europe/Berlin) need approval.",
+        ),
+    ],
+)
+def test_rule_is_explained_in_a_sentence(rule: Rule, sentence: str) -> None:
+    assert rule.sentence() == sentence

@@ -620,8 +620,8 @@ def _summary(rules: Policy, file: Path) -> Iterator[Line]:
     count = text.many(len(rules.rules), "rule")
     yield Line(f"{name(str(file))}: {count}, digest {rules.digest}")
     for number, rule in enumerate(rules.rules, 1):
-        tools = ", ".join(map(name, rule.tool))
-        yield Line(f"{name(rule.name or f'rule {number}')}: {rule.verdict} {tools}", "", "  ")
+        title = name(rule.name or f"rule {number}")
+        yield Line(f"{title}: {text.inline(rule.sentence())}", "", "  ")
         if rule.verdict is Verdict.ASK:
             yield Line(f"requester may approve their own call: {_own_calls(rule)}", "", "    ")
     yield Line("Use --tool NAME to see which rule applies to a call.", "dim")
@@ -656,6 +656,7 @@ def rules_json(rules: Policy) -> dict[str, Any]:
         "default": rules.default,
         "digest": rules.digest,
         "rules": names,
+        "sentences": [rule.sentence() for rule in rules.rules],
         "requester_may_approve": own,
     }
 

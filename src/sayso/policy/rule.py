@@ -104,7 +104,7 @@ class Rule:
     """Gives calls that meet all of its conditions a verdict and terms.
 
     Conditions: ``tool`` and ``agent`` (a name or a glob, or several), ``when`` (a predicate over a
-    copy of the arguments, sync or async) or ``where`` (one condition as text, such as
+    copy of the arguments, sync or async) or ``where`` (a condition as text, such as
     "amount > 100"), ``hours`` ("09:00-17:30", may cross midnight) and ``days`` ("mon", …), both in
     ``timezone``. Terms that you leave out keep what the tool itself declares. ``effect`` says what
     running the tool changes; it can raise what the tool's author declared, never lower it. With
@@ -328,6 +328,53 @@ class Rule:
         if now.tzinfo is None:
             raise ValueError("now needs a time zone: use datetime.now(UTC)")
         return now.astimezone(self._zone)
+
+    def sentence(self) -> str:
+        """Return what the rule says, as one sentence for people."""
+        calls = f"Calls of {' and '.join(self.tool)}"
+        if tuple(self.tool) == ("*",):
+            calls = "All calls"
+        if tuple(self.agent) != ("*",):
+            calls += f" by {' and '.join(self.agent)}"
+        if self.where is not None:
+            calls += f" where {self.when}"
+        elif self.when is not None:
+            calls += f" for which {getattr(self.when, '__name__', 'a function')} returns True"
+        if self.days is not None:
+            calls += f" on {', '.join(self.days)}"
+        if self.hours is not None:
+            calls += f" at {self.hours}"
+        if self.days is not None or self.hours is not None:
+            calls += f" ({self.timezone})"
+        if self.verdict is not Verdict.ASK:
+            return f"{calls} {'run' if self.verdict is Verdict.ALLOW else 'are denied'}."
+        return f"{calls} need approval{self._approvers()}."
+
+    def _approvers(self) -> str:
+        """Return by whom, how and until when calls are approved, as the end of a sentence."""
+        words = ""
+        people = " or ".join(self.reviewers or ())
+        if (self.quorum or 1) > 1:
+            words = f" by {self.quorum} people"
+            if people:
+                words += f" of {people}"
+        elif people:
+            words = f" by {people}"
+        if self.assurance is not None:
+            words += f", with assurance {self.assurance}"
+        if isinstance(self.risk, Risk):
+            words += f"; the risk is {self.risk.level}"
+        if isinstance(self.expires_in, float):
+            words += f"; requests expire after {duration_text(self.expires_in)}"
+        return words
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration as a policy file has it, such as "15m"."""
+    for unit in ("d", "h", "m"):
+        if seconds % _UNITS[unit] == 0:
+            return f"{seconds / _UNITS[unit]:g}{unit}"
+    return f"{seconds:g}s"
 
 
 def allowed_decisions(value: Iterable[str]) -> tuple[str, ...]:
