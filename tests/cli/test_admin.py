@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from cli_world import World, digest
+from cli_world import ME, World, digest
 
 from sayso.cli.common import MEANINGS, Exit, exit_of
 
@@ -42,6 +42,20 @@ def test_policy_check_names_rule_and_reason(world: World) -> None:
     file.write_text("[[rule]]\nnonsense = 1\n")
     assert "unknown key 'nonsense'" in world.cli("policy", "check", str(file), code=1)
     world.cli("policy", "check", "no-such-file", code=1)
+
+
+def test_policy_replay_fails_if_rejected_call_would_run(world: World) -> None:
+    file = world.folder / "policy.toml"
+    file.write_text('[[rule]]\nname = "mails"\ntool = "send_*"\nverdict = "allow"')
+    replay = ("policy", "replay", str(file))
+    request = world.mail()
+    assert "1  asked → allowed, pending" in world.cli(*replay)
+    world.cli("reject", request, "-m", "no")
+    assert "1  asked → allowed, which people rejected" in world.cli(*replay, code=1)
+    (call,) = json.loads(world.cli(*replay, "--json", code=1))["differences"]
+    assert (call["id"], call["by"], call["outcome"]) == (request, ME, "rejected")
+    assert json.loads(world.cli(*replay, "--since", "30d", "--json", code=1))["overruled"] == 1
+    world.cli(*replay, "--since", "soon", code=2)
 
 
 @pytest.mark.parametrize(

@@ -415,3 +415,15 @@ def test_request_says_how_it_differs(open_server: Served) -> None:
     assert like["facts"] == ["euros is 4 times the usual 300", "First time with to Initech"]
     same = opened(client, key="k10", args=usual)
     assert client.get(f"/api/requests/{same['id']}").json()["like"]["facts"] == []
+
+
+def test_policy_is_replayed_on_visible_requests(open_server: Served) -> None:
+    client = open_server.client()
+    made = opened(client)
+    policy = '[[rule]]\nname = "all"\ntool = "*"\nverdict = "allow"'
+    replay = client.post("/api/policy/replay", json={"policy": policy}).json()
+    assert [change["count"] for change in replay["changes"]] == [1]
+    assert [call["id"] for call in replay["differences"]] == [made["id"]]
+    wrong = client.post("/api/policy/replay", json={"policy": "[[rule]]\nx = 1"})
+    assert wrong.status_code == 422, wrong.text
+    assert "unknown key 'x'" in wrong.json()["message"]

@@ -25,6 +25,7 @@ from sayso.gate.gate import read_policy
 from sayso.inbox import Inbox, create_token, revoke_token
 from sayso.inbox.directory import revoke_tokens
 from sayso.inbox.inbox import MAX_PAGE, only_match
+from sayso.inbox.replay import replay_json
 from sayso.policy import Explanation, Policy, Rule, explain
 from sayso.rows import Call
 from sayso.stores.base import Store
@@ -612,6 +613,33 @@ def explain_command(
     ]
     lines += _explanation_lines(explanation, called.name)
     output.emit(value, lines, json=json, plain=plain)
+
+
+@policy.command("replay")
+def replay_command(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="POLICY", help="A policy file, or watch, balanced or strict."),
+    ],
+    since: Annotated[
+        str, typer.Option("--since", metavar="TIME", help="How far back, such as 12h or 30d.")
+    ] = "30d",
+    json: common.AsJson = False,
+    plain: common.Plain = False,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """Judge the calls in the store by a policy: what would it have asked, allowed or denied?
+
+    Nothing runs. Exits with 1 if the policy would have run a call that people rejected.
+    """
+    rules = read_policy(str(file))
+    with reading(store) as box:
+        seconds = common.duration(since, "--since") or 0
+        found = box.replay_sync(rules, since=seconds)
+        value = {"policy": rules.digest, "since": since, **replay_json(found)}
+        output.emit(value, output.replay_lines(found, str(file), since), json=json, plain=plain)
+    if found.overruled:
+        raise typer.Exit(Exit.PROBLEM)
 
 
 def _summary(rules: Policy, file: Path) -> Iterator[Line]:

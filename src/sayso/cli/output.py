@@ -17,6 +17,7 @@ from sayso.channels.layout import Line, hard_cut, name, wrapped
 from sayso.channels.screen import console, show
 from sayso.inbox import Inbox, Page
 from sayso.inbox.decisions import displayed_scope, grant_run
+from sayso.inbox.replay import Replay
 from sayso.redaction import mask_request, title_of
 from sayso.rows import Credential
 from sayso.stores.base import Store
@@ -27,6 +28,10 @@ _NARROW = 72
 _WIDE = 100
 _SHORTEST_ID = 10
 _SUBJECT = 120
+#: How requests end that a person decided.
+_BY_PEOPLE = ("approved", "edited", "rejected", "responded")
+#: How many calls of a replay a person is shown.
+_SHOWN_DIFFERENCES = 20
 
 
 def print_json(value: Any) -> None:
@@ -142,6 +147,41 @@ def cut(words: str, width: int) -> str:
     """Return as much as fits into one row, with an ellipsis for the rest."""
     first, *rest = wrapped(words, width)
     return first if not rest else hard_cut(words, width - 2) + "…"
+
+
+def replay_lines(replay: Replay, policy: str, since: str) -> Iterator[Line]:
+    """Say what a policy would have done with the calls in the store."""
+    calls = text.many(replay.calls, "call")
+    yield Line(f"{name(policy)} on {calls} of the last {text.inline(since)}", "bold")
+    if not replay.changes:
+        yield Line("Nothing would have been different.", "", "  ")
+    for (before, after, outcome), count in sorted(replay.changes.items()):
+        how = f", which people {outcome}" if outcome in _BY_PEOPLE else ""
+        how = f", {outcome}" if outcome and not how else how
+        warns = (after, outcome) == ("allowed", "rejected")
+        style = "bold red" if warns else ""
+        yield Line(f"{count:,}  {before} → {after}{how}", style, "! " if warns else "  ", style)
+    yield Line("By rule", "bold")
+    for rule, counts in replay.rules.items():
+        states = [
+            f"{count:,} {before} → {after}" if before != after else f"{count:,} {after} as before"
+            for (before, after), count in counts.items()
+        ]
+        yield Line(f"{name(rule)}: {', '.join(states)}", "", "  ")
+    listed = replay.listed()
+    if listed:
+        yield Line("Calls", "bold")
+    for difference in listed[:_SHOWN_DIFFERENCES]:
+        call = difference.call
+        by = f" by {name(difference.decider)}" if difference.decider else ""
+        what = f"{call.id}  {name(call.tool)} for {name(call.agent)}"
+        how = f" ({difference.outcome}{by})" if difference.outcome else ""
+        yield Line(f"{what}: {difference.before} → {difference.after}{how}", "", "  ")
+    more = replay.changes.total() - min(len(listed), _SHOWN_DIFFERENCES)
+    if more > 0:
+        yield Line(f"and {more:,} more", "dim", "  ")
+    for sentence in replay.not_stored:
+        yield Line(f"{sentence[0].upper()}{sentence[1:]}.", "yellow", "! ", "yellow")
 
 
 def grant_lines(box: Inbox, grants: Sequence[Grant]) -> Iterator[Line]:

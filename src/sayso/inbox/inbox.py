@@ -43,8 +43,9 @@ from sayso.inbox.decisions import (
     new_grant,
 )
 from sayso.inbox.people import no_request, reviewer_of
-from sayso.policy import tighten
-from sayso.policy.rule import parse_duration
+from sayso.inbox.replay import Replay, replay_policy
+from sayso.policy import Policy, tighten
+from sayso.policy.rule import Duration, parse_duration
 from sayso.redaction import render_title
 from sayso.rows import Call, CallStatus, Event, Tool
 from sayso.stores import open_store
@@ -692,6 +693,16 @@ class Inbox:
         )
         return GrantPreview(grant, tuple(grant_scopes(call)), past, pending)
 
+    async def replay(
+        self, policy: Policy, *, since: Duration = "30d", most: int | None = None
+    ) -> Replay:
+        """Judge the calls of the last ``since`` by another policy: what would have been different?
+
+        Nothing runs, and nothing is stored. ``most`` is how many calls to judge, the newest first.
+        """
+        start = self.store.now() - round((parse_duration(since, "since") or 0) * SECOND)
+        return await to_thread(replay_policy, self.store, policy, start, most)
+
     async def grants(self, *, live_only: bool = True) -> list[Grant]:
         """List grants: those in force, or all of them with ``live_only=False``."""
         return await to_thread(lambda: self.store.grants(live_only=live_only))
@@ -751,6 +762,7 @@ class Inbox:
     respond_sync = sync_twin(respond)
     decide_many_sync = sync_twin(decide_many)
     cancel_sync = sync_twin(cancel)
+    replay_sync = sync_twin(replay)
     preview_grant_sync = sync_twin(preview_grant)
     grants_sync = sync_twin(grants)
     refusals_sync = sync_twin(refusals)

@@ -13,6 +13,7 @@ from sayso.policy.policy import (
     ask_despite_preset,
     explain,
     is_stricter,
+    judge_sync,
     tighten,
     tighten_by_agent,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "ask_despite_preset",
     "explain",
     "is_stricter",
+    "judge_sync",
     "parse_duration",
     "tighten",
     "tighten_by_agent",

@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
@@ -502,19 +502,10 @@ def explain(
     ``needs_approval`` is what the tool declares; None if it declares nothing.
     """
     trace: list[RuleResult] = []
-    skipped: set[int] = set()
     judging = policy.judge(
         call, agent=agent, now=now, own=own, needs_approval=needs_approval, trace=trace
     )
-    try:
-        predicate, args = next(judging)
-        while True:
-            answer = _call_sync(predicate, args)
-            if answer is None:
-                skipped.add(len(trace))  # the rule is appended after the answer was sent
-            predicate, args = judging.send(False if answer is None else answer)
-    except StopIteration as end:
-        terms: Terms = end.value
+    terms, skipped = judge_sync(judging, trace)
     steps = []
     for at, result in enumerate(trace):
         if result.index is None:
@@ -525,6 +516,24 @@ def explain(
             why = ASYNC if at in skipped else _why(rule, result, call, agent, now)
             steps.append(Step(result.name, result.index, result.answer is not False, why))
     return Explanation(terms, tuple(steps), certain=not skipped)
+
+
+def judge_sync(judging: Judging, trace: Sequence[RuleResult] = ()) -> tuple[Terms, set[int]]:
+    """Return the terms that a policy makes, and where in ``trace`` async predicates were left out.
+
+    A rule whose predicate is async counts as not matching.
+    """
+    skipped: set[int] = set()
+    try:
+        predicate, args = next(judging)
+        while True:
+            answer = _call_sync(predicate, args)
+            if answer is None:
+                skipped.add(len(trace))  # the rule is appended after the answer was sent
+            predicate, args = judging.send(False if answer is None else answer)
+    except StopIteration as end:
+        terms: Terms = end.value
+    return terms, skipped
 
 
 def _call_sync(predicate: Predicate, args: Args) -> bool | BaseException | None:

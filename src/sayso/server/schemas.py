@@ -1089,6 +1089,65 @@ class GrantPreviewView(View):
     pending: list[TakenView] = []
 
 
+class ReplayBody(Body):
+    """A policy to try on the calls in the store: nothing runs, and nothing is stored."""
+
+    policy: str = Field(
+        description="the text of a policy file, in TOML",
+        examples=['[[rule]]\ntool = "send_*"\nwhere = "amount < 100"\nverdict = "allow"'],
+    )
+    since: str = Field("30d", description="how far back: `12h`, `30d`")
+
+
+Treatment = Literal["asked", "allowed", "denied", "refused"]
+
+
+class ReplayChange(View):
+    """How many calls would have been treated differently in one way."""
+
+    before: Treatment
+    after: Treatment
+    outcome: RequestStatus | None = Field(description="how the request ended, if people were asked")
+    count: int
+
+
+class ReplayedRule(View):
+    """The calls that one rule would have decided."""
+
+    rule: str
+    calls: int
+    before: dict[str, int] = Field(description="how many of them were asked, allowed or denied")
+    after: dict[str, int] = Field(description="how many would have been")
+
+
+class ReplayedCall(View):
+    """A call that would have been treated differently."""
+
+    id: str
+    tool: str
+    agent: str
+    by: str | None = Field(description="who decided it")
+    before: Treatment
+    after: Treatment
+    rule: str
+    outcome: RequestStatus | None
+    created_at: datetime
+
+
+class ReplayView(View):
+    """What a policy would have done with the calls in the store."""
+
+    calls: int
+    changes: list[ReplayChange]
+    rules: list[ReplayedRule]
+    overruled: int = Field(description="calls that people rejected, and that would have run")
+    differences: list[ReplayedCall] = Field(
+        description="calls that would have been different and that you may see: those first that "
+        "people rejected, then the newest"
+    )
+    not_stored: list[str] = Field(description="what the replay had to do without")
+
+
 class RefusalView(View):
     """A rejection that also counts for equal calls of the agent."""
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -276,6 +276,13 @@ class StoreReads(Protocol):
 
     def calls_of(self, run: str, keys: Sequence[str] | None = None) -> list[Call]:
         """Return the calls of a run, or those with one of these keys."""
+        ...
+
+    def calls_since(self, since: Micros) -> Iterator[Call]:
+        """Read all calls made since a time, newest first, also those that nobody was asked about.
+
+        Each page is read when it is needed.
+        """
         ...
 
     def calls_like(self, prefix: str, limit: int) -> list[str]:

@@ -463,6 +463,52 @@ export interface Renew {
   ours: boolean;
 }
 
+/** How many calls would have been treated differently in one way. */
+export interface ReplayChange {
+  before: "asked" | "allowed" | "denied" | "refused";
+  after: "asked" | "allowed" | "denied" | "refused";
+  /** how the request ended, if people were asked */
+  outcome: "pending" | "approved" | "edited" | "rejected" | "responded" | "expired" | "cancelled" | "superseded" | null;
+  count: number;
+}
+
+/** What a policy would have done with the calls in the store. */
+export interface Replay {
+  calls: number;
+  changes: ReplayChange[];
+  rules: ReplayedRule[];
+  /** calls that people rejected, and that would have run */
+  overruled: number;
+  /** calls that would have been different and that you may see: those first that people rejected, then the newest */
+  differences: ReplayedCall[];
+  /** what the replay had to do without */
+  not_stored: string[];
+}
+
+/** A call that would have been treated differently. */
+export interface ReplayedCall {
+  id: string;
+  tool: string;
+  agent: string;
+  /** who decided it */
+  by: string | null;
+  before: "asked" | "allowed" | "denied" | "refused";
+  after: "asked" | "allowed" | "denied" | "refused";
+  rule: string;
+  outcome: "pending" | "approved" | "edited" | "rejected" | "responded" | "expired" | "cancelled" | "superseded" | null;
+  created_at: string;
+}
+
+/** The calls that one rule would have decided. */
+export interface ReplayedRule {
+  rule: string;
+  calls: number;
+  /** how many of them were asked, allowed or denied */
+  before: JsonObject;
+  /** how many would have been */
+  after: JsonObject;
+}
+
 /** A request. ``shown`` holds the same fields made inert, for a page to display. */
 export interface Request {
   id: string;

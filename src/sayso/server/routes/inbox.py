@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -12,12 +13,21 @@ from pydantic import Field
 
 from sayso import codec, schema, text
 from sayso.engine.commands import Note
-from sayso.errors import Conflict, InvalidCall, InvalidDecision, NotFound, Refused, SaysoError
+from sayso.errors import (
+    Conflict,
+    InvalidCall,
+    InvalidDecision,
+    InvalidPolicy,
+    NotFound,
+    Refused,
+    SaysoError,
+)
 from sayso.inbox import DecisionResult
 from sayso.inbox.decisions import displayed_scope, grant_scopes, scope_sentence
 from sayso.inbox.inbox import MAX_PAGE, GrantPreview
 from sayso.inbox.people import may_see, names_of
-from sayso.policy import tighten
+from sayso.inbox.replay import Replay, replay_json
+from sayso.policy import Policy, tighten
 from sayso.redaction import redact, secrets_of, without_fingerprints
 from sayso.server import remote_agents
 from sayso.server.audiences import grant_audience
@@ -51,6 +61,8 @@ from sayso.server.schemas import (
     OptionsView,
     RefusalPage,
     RefusalView,
+    ReplayBody,
+    ReplayView,
     RequestPage,
     RequestView,
     json_body,
@@ -75,6 +87,8 @@ from sayso.types import (
 from sayso.types import Request as SaysoRequest
 
 log = logging.getLogger("sayso.server")
+#: How many calls a replay judges for a client: it takes about half a second.
+_MOST_REPLAYED = 20_000
 router = APIRouter(prefix="/api", tags=["requests"])
 grants_router = APIRouter(prefix="/api/grants", tags=["grants"])
 refusals_router = APIRouter(prefix="/api/refusals", tags=["refusals"])
@@ -482,6 +496,37 @@ def _preview_view(
             if listed(other)
         ],
     }
+
+
+@router.post(
+    "/policy/replay",
+    summary="Replay a policy",
+    response_model=ReplayView,
+    responses=errors(400, 401, 403, 413, 422, 429),
+)
+async def replay_policy(
+    request: Request, who: CurrentReviewer, body: Annotated[ReplayBody, json_body(ReplayBody)]
+) -> JsonResponse:
+    """Judge the newest calls in the store by another policy: what would have been different?"""
+    service = service_of(request)
+    try:
+        policy = Policy.from_toml(body.policy)
+        replay = await service.inbox.replay(policy, since=body.since, most=_MOST_REPLAYED)
+    except InvalidPolicy as error:
+        raise InvalidCall(str(error), "policy") from None
+    view = partial(_replay_view, service.store, replay, who)
+    return JsonResponse(await read(service.store, view))
+
+
+def _replay_view(store: Store, replay: Replay, who: Identity) -> Json:
+    """Return a replay, with those of its calls that a person may see."""
+    visible = [
+        difference
+        for difference in replay.listed()
+        if (shown := if_readable(request_in, store, difference.call)) is not None
+        and may_see(who.reviewer, shown)
+    ]
+    return inert(replay_json(replace(replay, differences=visible)))
 
 
 #: Stands for a key that one side does not have.

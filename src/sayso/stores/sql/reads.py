@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from heapq import nlargest, nsmallest
@@ -567,6 +567,10 @@ def _union_of(pieces: Iterable[Piece | None]) -> Piece:
 _RUNS = sql.LOAD_RUN.removesuffix(" WHERE id = ?")
 #: How many columns a thread has, before those of a message that is joined to it.
 _THREAD = len(Thread._fields)
+#: How many calls are read at once, and more than any store has.
+_CALLS_READ = 1000
+_MOST_CALLS = (1 << 63) - 1
+_CREATED = Call._fields.index("created")
 _THREADS = sql.LOAD_THREAD.removesuffix(" WHERE id = ?")
 
 
@@ -655,6 +659,18 @@ class SqlReads:
             among = sql.LOAD_CALLS_AMONG.format(self._dialect.strings)
             rows = self._rows(among, (run, json.dumps(keys)))
         return self._decode.each(call_from, rows)
+
+    def calls_since(self, since: Micros) -> Iterator[Call]:
+        before = _MOST_CALLS
+        statement = (
+            f"SELECT {sql.CALL}, n FROM call WHERE n < ? ORDER BY n DESC LIMIT {_CALLS_READ}"
+        )
+        while rows := self._rows(statement, (before,)):
+            recent = [row for row in rows if row[_CREATED] >= since]
+            yield from self._decode.listed(call_from, recent)
+            if not recent:
+                return  # numbers are given out in about the order of time
+            before = rows[-1][-1]
 
     def calls_like(self, prefix: str, limit: int) -> list[str]:
         statement = "SELECT id FROM call WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"

@@ -1,0 +1,221 @@
+"""Replay: what a policy, or a grant, would have done with the calls in a store.
+
+Calls are judged by ``Policy.judge``, as when they were made, with the arguments, the agent and the
+time that the store has. The store does not have everything that a judgement may depend on, and
+``Replay.not_stored`` says for how many calls something was missing. Where it is missing, the call
+counts as asked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple
+
+from sayso import codec
+from sayso.engine.grants import covers
+from sayso.policy import Policy, judge_sync
+from sayso.policy.policy import DEFAULT, NEEDS_APPROVAL
+from sayso.rows import Call
+from sayso.stores.base import Store, matches_scope
+from sayso.types import Grant, Micros, Terms, ToolCall, Verdict, iso, moment
+from sayso.views import public_status
+
+#: How many calls that would have been different are listed; all of them are counted.
+MOST_LISTED = 100
+
+#: What happened to a call about which nobody was asked. An earlier rejection of an equal call
+#: refuses it, before any policy.
+_BEFORE = {"allow": "allowed", "grant": "allowed", "deny": "denied"}
+_AFTER = {Verdict.ALLOW: "allowed", Verdict.ASK: "asked", Verdict.DENY: "denied"}
+_OWN = Terms()
+
+
+class Judged(NamedTuple):
+    """What would happen to a call, by which rule, and which fact about it was not stored."""
+
+    after: str
+    rule: str
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A call that would have been treated differently."""
+
+    call: Call
+    before: str
+    after: str
+    rule: str
+
+    @property
+    def outcome(self) -> str:
+        """How the request ended: ``approved``, ``rejected``, ``pending``, …; "" if nobody was
+        asked."""
+        return public_status(self.call) if self.before == "asked" else ""
+
+    @property
+    def decider(self) -> str | None:
+        """The person who decided the request."""
+        decision = self.call.decision if self.outcome else None
+        return None if decision is None else decision.by
+
+    @property
+    def overrules(self) -> bool:
+        """Whether people rejected the call, and it would have run without them."""
+        return self.outcome == "rejected" and self.after == "allowed"
+
+
+@dataclass(slots=True)
+class Replay:
+    """The result of a replay. Counts are by what happened, what would have, and the outcome."""
+
+    calls: int = 0
+    changes: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    #: How many calls each rule would decide, by what happened and what would have.
+    rules: dict[str, Counter[tuple[str, str]]] = field(default_factory=dict)
+    #: The newest ones, those first that people rejected.
+    differences: list[Difference] = field(default_factory=list)
+    missing: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def overruled(self) -> int:
+        """How many calls would have run although people rejected them."""
+        return self.changes["asked", "allowed", "rejected"]
+
+    @property
+    def not_stored(self) -> list[str]:
+        """Sentences that say which facts the replay had to do without."""
+        return [f"{sentence} ({count:,})" for sentence, count in self.missing.items()]
+
+    def add(self, call: Call, judged: Judged) -> None:
+        before = _before(call)
+        self.calls += 1
+        self.rules.setdefault(judged.rule, Counter())[before, judged.after] += 1
+        if judged.missing:
+            self.missing[judged.missing] += 1
+        if before in (judged.after, "refused"):
+            return  # a refusal counts before any policy
+        difference = Difference(call, before, judged.after, judged.rule)
+        self.changes[before, judged.after, difference.outcome] += 1
+        if difference.overrules or len(self.differences) < MOST_LISTED:
+            self.differences.append(difference)
+
+    def listed(self) -> list[Difference]:
+        """Return the differences to show."""
+        self.differences.sort(key=lambda difference: not difference.overrules)
+        return self.differences[:MOST_LISTED]
+
+
+def _before(call: Call) -> str:
+    decided = "" if call.decision is None else call.decision.type
+    if decided == "reject" and not call.asked:
+        return "refused"
+    return _BEFORE.get(decided, "asked")
+
+
+def replay_policy(store: Store, policy: Policy, since: Micros, most: int | None = None) -> Replay:
+    """Judge the calls that were made since a time by a policy, or the newest of them."""
+    calls = store.calls_since(since)
+    replay = _replay(islice(calls, most), lambda call: _judge(policy, call))
+    if most is not None and next(calls, None) is not None:
+        replay.missing["older calls were left out, after the newest"] = most
+    return replay
+
+
+def replay_grant(store: Store, grant: Grant, since: Micros) -> Replay:
+    """Return which calls since a time a grant would have covered, had it been given before."""
+
+    def judge(call: Call) -> Judged | None:
+        if (call.agent, call.tool) != (grant.agent, grant.tool):
+            return None
+        before = _before(call)
+        fits = before == "asked" and not call.refusals and _covers(grant, call)
+        return Judged("allowed", "the grant") if fits else Judged(before, "not covered")
+
+    return _replay(store.calls_since(since), judge)
+
+
+def _covers(grant: Grant, call: Call) -> bool:
+    first = call if call.original is None else call._replace(args=call.original)
+    return covers(grant, first, matches_scope)
+
+
+def _replay(calls: Iterable[Call], judge: Callable[[Call], Judged | None]) -> Replay:
+    replay = Replay()
+    for call in calls:
+        # A question, a confirmation or a step of ``gate.once`` is not judged by a policy.
+        judged = judge(call) if call.terms.policy and call.kind == "approval" else None
+        if judged is not None:
+            replay.add(call, judged)
+    return replay
+
+
+def _judge(policy: Policy, call: Call) -> Judged:
+    args = codec.loads(call.args if call.original is None else call.original)
+    declared = _declared(call)
+    tool_call = ToolCall(call.tool, args)
+    judging = policy.judge(
+        tool_call, agent=call.agent, now=moment(call.created), own=_OWN, needs_approval=declared
+    )
+    terms, skipped = judge_sync(judging)
+    missing = ""
+    if skipped:
+        missing = "async predicates are not called, and count as not matching"
+    elif declared is None and terms.rule in (NEEDS_APPROVAL, DEFAULT):
+        missing = "whether the tool itself needs approval is not stored, so it asks"
+    elif terms.preset:
+        missing = "files and links are looked up as they are now, not as they were"
+    return Judged(_AFTER[terms.verdict], terms.rule, missing)
+
+
+def _declared(call: Call) -> bool | None:
+    """Return what the tool declared, as far as the row says: None if it does not."""
+    if call.terms.rule != NEEDS_APPROVAL:
+        return None
+    return _before(call) != "allowed"
+
+
+def replay_json(replay: Replay) -> dict[str, Any]:
+    """Return a replay as JSON."""
+    return {
+        "calls": replay.calls,
+        "changes": [
+            {"before": before, "after": after, "outcome": outcome or None, "count": count}
+            for (before, after, outcome), count in sorted(replay.changes.items())
+        ],
+        "rules": [
+            {
+                "rule": rule,
+                "calls": counts.total(),
+                "before": dict(_summed(counts, 0)),
+                "after": dict(_summed(counts, 1)),
+            }
+            for rule, counts in replay.rules.items()
+        ],
+        "overruled": replay.overruled,
+        "differences": [
+            {
+                "id": difference.call.id,
+                "tool": difference.call.tool,
+                "agent": difference.call.agent,
+                "by": difference.decider,
+                "before": difference.before,
+                "after": difference.after,
+                "rule": difference.rule,
+                "outcome": difference.outcome or None,
+                "created_at": iso(difference.call.created),
+            }
+            for difference in replay.listed()
+        ],
+        "not_stored": replay.not_stored,
+    }
+
+
+def _summed(counts: Counter[tuple[str, str]], place: int) -> Counter[str]:
+    summed: Counter[str] = Counter()
+    for states, count in counts.items():
+        summed[states[place]] += count
+    return summed

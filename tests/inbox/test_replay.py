@@ -1,0 +1,137 @@
+"""Replay: a policy judges stored calls again, and says what it could not know."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from cases import Case
+from worlds import url as url  # the fixture
+
+from sayso import Policy, Rule, open_store
+from sayso.engine.commands import NewCall, Propose
+from sayso.inbox.decisions import new_grant
+from sayso.inbox.replay import replay_grant, replay_policy
+from sayso.stores.base import Store
+from sayso.types import Reviewer, Terms, Verdict
+
+ALLOW_SMALL = Policy([Rule("pay", where="amount < 100", verdict="allow", name="small")])
+
+
+@pytest.fixture
+def both(url: str) -> Iterator[Case]:
+    store = open_store(url)
+    yield Case(store)
+    store.close()
+
+
+def asked(case: Case, run: str, amount: int) -> Any:
+    return case.paused(lambda: case.paying()("bo", amount=amount), run)
+
+
+def test_replay_counts_what_people_decided(both: Case) -> None:
+    both.decide(asked(both, "r1", 5).approve())
+    rejected = both.decide(asked(both, "r2", 6).reject("no"))
+    asked(both, "r3", 7)
+    both.decide(asked(both, "r4", 500).approve())
+    replay = both.inbox.replay_sync(ALLOW_SMALL)
+    assert dict(replay.changes) == {
+        ("asked", "allowed", "approved"): 1,
+        ("asked", "allowed", "rejected"): 1,
+        ("asked", "allowed", "pending"): 1,
+    }
+    assert (replay.calls, replay.overruled) == (4, 1)
+    assert replay.listed()[0].call.id == rejected.id
+    assert replay.rules["small"] == {("asked", "allowed"): 3}
+    assert replay.rules["needs_approval"] == {("asked", "asked"): 1}
+
+
+def test_replay_finds_calls_that_would_be_asked_or_denied(case: Case) -> None:
+    pay = case.paying(needs_approval=False)
+    for run, amount in (("r1", 5), ("r2", 5000)):
+        case.enter(lambda amount=amount: pay("bo", amount=amount), run)
+    replay = case.inbox.replay_sync(
+        Policy([Rule("pay", where="amount > 100", verdict="deny"), Rule("pay", agent="bot")])
+    )
+    assert dict(replay.changes) == {("allowed", "denied", ""): 1, ("allowed", "asked", ""): 1}
+
+
+def test_replay_judges_what_the_agent_wrote(case: Case) -> None:
+    case.decide(asked(case, "r1", 5000).edit({"amount": 5}))
+    replay = case.inbox.replay_sync(ALLOW_SMALL)
+    assert not replay.changes
+
+
+def test_replay_says_what_is_not_stored(make_store: Callable[..., Store]) -> None:
+    async def later(args: dict[str, Any]) -> bool:
+        return True
+
+    case = Case(make_store(), policy=Policy([Rule("pay")]))
+    asked(case, "r1", 5)
+    assert "needs approval is not stored" in case.inbox.replay_sync(Policy()).not_stored[0]
+    replay = case.inbox.replay_sync(Policy([Rule("pay", when=later, verdict="allow")]))
+    assert not replay.changes
+    assert "async predicates are not called" in replay.not_stored[0]
+
+
+def test_replay_reads_the_time_of_the_call(timed: Case, clock: Any) -> None:
+    asked(timed, "r1", 5)
+    clock.advance(10 * 86_400)
+    assert timed.inbox.replay_sync(ALLOW_SMALL, since="20d").calls == 1
+    assert timed.inbox.replay_sync(ALLOW_SMALL, since="5d").calls == 0
+
+
+def test_replay_leaves_out_questions_and_confirmations(case: Case) -> None:
+    case.paused(lambda: case.gate.confirm_sync("Sure?"))
+    assert case.inbox.replay_sync(Policy([Rule("*", verdict="allow")])).calls == 0
+
+
+def test_refused_call_stays_refused(case: Case) -> None:
+    pay = case.paying()
+    case.decide(case.paused(lambda: pay("bo")).reject("no"))
+    with case.gate.run("order-17"), pytest.raises(Exception, match="no"):
+        pay("bo")
+    replay = case.inbox.replay_sync(Policy([Rule("*", verdict="allow")]))
+    assert dict(replay.changes) == {("asked", "allowed", "rejected"): 1}
+
+
+def test_replayed_grant_covers_as_at_run_time(case: Case) -> None:
+    one = asked(case, "r1", 5)
+    asked(case, "r2", 6)
+    call = case.store.call(one.id)
+    assert call is not None
+    grant = new_grant(call, {"scope": "exact"}, Reviewer("ana"), case.store.now())
+    replay = replay_grant(case.store, grant, 0)
+    assert (replay.calls, dict(replay.changes)) == (2, {("asked", "allowed", "pending"): 1})
+
+
+@pytest.mark.long
+def test_replay_of_100_000_calls_takes_seconds(url: str) -> None:
+    store = open_store(url)
+    terms = Terms(verdict=Verdict.ASK, policy="p", rule="rule 1")
+    for run in range(500):
+        calls = tuple(
+            NewCall(
+                id="req_" + os.urandom(8).hex(),
+                key=str(n),
+                kind="approval",
+                tool="pay",
+                tool_digest="",
+                args=f'{{"amount":{n},"to":"bo"}}',
+                args_hash=f"{run}/{n}",
+                nonce="n",
+                terms=terms,
+            )
+            for n in range(200)
+        )
+        store.transact(Propose(thread=f"t{run}", run=f"r{run}", agent="bot", calls=calls))
+    started = time.monotonic()
+    replay = replay_policy(store, ALLOW_SMALL, 0)
+    took = time.monotonic() - started
+    assert dict(replay.changes) == {("asked", "allowed", "pending"): 50_000}
+    print(f"{took:.1f} s")
+    assert took < 60
+    store.close()
