@@ -229,6 +229,8 @@ class Decision:
     type: ClassVar[DecisionType]
     request: str | None = field(default=None, kw_only=True)
     seen_digest: str | None = field(default=None, kw_only=True)
+    #: The reason of a rejection, which the agent reads; else a note for the record.
+    message: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -777,9 +779,9 @@ class Request:
         """The arguments that an edit changes: those that were written, before any validator."""
         return self.args if self.written is None else self.written
 
-    def approve(self) -> Approve:
-        """Return the approval of exactly what this object shows."""
-        return Approve(request=self.id, seen_digest=self.digest)
+    def approve(self, message: str = "") -> Approve:
+        """Return the approval of exactly what this object shows, with a note for the record."""
+        return Approve(message=message, request=self.id, seen_digest=self.digest)
 
     @suggests_names
     def edit(self, args: Mapping[str, Json] = NO_ARGS, *, unset: Iterable[str] = ()) -> Edit:

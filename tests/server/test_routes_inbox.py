@@ -54,6 +54,21 @@ def test_request_is_listed_read_and_decided(open_server: Served) -> None:
     assert closed["status"] == "approved"
 
 
+@pytest.mark.parametrize(
+    "decision",
+    [{"type": "approve"}, {"type": "edit", "args": {"amount": 6}}, {"type": "respond", "value": 6}],
+    ids=lambda decision: str(decision["type"]),
+)
+def test_decision_keeps_its_note(open_server: Served, decision: dict[str, Any]) -> None:
+    client = open_server.client()
+    made = opened(client)
+    body = {**decision, "message": "Checked with Ana.", "seen_digest": made["digest"]}
+    answer = client.post(f"/api/requests/{made['id']}/decision", json=body)
+    assert answer.json()["decision"]["message"] == "Checked with Ana."
+    again = client.post(f"/api/requests/{made['id']}/decision", json=body)
+    assert again.status_code == 200  # the same answer by the same person
+
+
 @pytest.mark.parametrize("body", NOT_DECISIONS)
 def test_malformed_decision_leaves_request_pending(open_server: Served, body: Any) -> None:
     client = open_server.client()

@@ -408,7 +408,7 @@ def decision_from(given: object, request: Request, at: str = "decision") -> Deci
                 f"{at}.{name}: {name} does not go with {type!r}; {advice}", f"{at}.{name}"
             )
     if type == "approve":
-        return request.approve()
+        return request.approve(_text(given.get("message", ""), f"{at}.message"))
     if type == "edit":
         return _edit(given, request, at)
     if type == "reject":

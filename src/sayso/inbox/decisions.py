@@ -60,8 +60,10 @@ def check_is_decision(decision: object) -> None:
 def decision_words(decision: Decision) -> dict[str, Json]:
     """Return what a passkey signs of a decision; the arguments of an edit as a hash."""
     words: dict[str, Json] = {"type": decision.type}
+    if decision.message or isinstance(decision, Reject):
+        words["message"] = decision.message
     if isinstance(decision, Reject):
-        words |= {"message": decision.message, "stop": decision.stop}
+        words["stop"] = decision.stop
     elif isinstance(decision, Respond):
         words["value"] = decision.value
     elif isinstance(decision, Edit):

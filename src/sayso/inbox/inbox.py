@@ -524,11 +524,11 @@ class Inbox:
             check_confirmation(reviewer.confirmation, request_id, digest, decision)
         call = self._reader.call(request_id)
         tool = self._reader.tool(call)
-        message = value = args = written = terms = None
+        message = checked_text(decision.message, "message")
+        value = args = written = terms = None
         title = ""
         stop = False
         if isinstance(decision, Reject):
-            message = checked_text(decision.message, "message")
             stop = checked_flag(decision.stop, "stop")
         elif isinstance(decision, Respond):
             value = checked_value(call, tool, decision.value)
@@ -550,7 +550,7 @@ class Inbox:
             by=reviewer,
             channel=checked_text(channel, "channel"),
             seen_digest=digest,
-            message=message or "",
+            message=message,
             stop=stop,
             value=value,
             args=args,
@@ -566,13 +566,17 @@ class Inbox:
     async def approve(
         self,
         request: Request | str,
+        message: str = "",
         *,
         grant: Mapping[str, Any] | None = None,
         **who: Unpack[Who],
     ) -> Request:
-        """Approve a request exactly as shown. ``grant`` also approves future calls like it."""
+        """Approve a request exactly as shown. ``grant`` also approves future calls like it.
+
+        ``message`` is a note for the record, which people see in the history.
+        """
         current = await self._shown(request)
-        return await self.decide(current, current.approve(), grant=grant, **who)
+        return await self.decide(current, current.approve(message), grant=grant, **who)
 
     @suggests_names
     async def edit(

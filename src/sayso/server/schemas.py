@@ -219,7 +219,9 @@ class DecisionBody(Body):
     unset: list[str] = Field(
         [], description="for an edit: the names of the arguments that it removes"
     )
-    message: str | None = Field(None, description="the reason; the agent reads it")
+    message: str | None = Field(
+        None, description="the reason of a rejection, which the agent reads; else a note"
+    )
     value: Any = Field(None, description="the answer, or the result to use instead of running it")
     seen_digest: str | None = Field(
         None, description="the digest you were shown; required to approve and to edit"

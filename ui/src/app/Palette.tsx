@@ -5,6 +5,7 @@ import { api } from "../shared/api";
 import { Dialog } from "../shared/components/Dialog";
 import { navigate } from "../shared/router";
 import { useMe } from "../shared/session";
+import { namedShortcuts } from "../shared/shortcuts";
 import { useViews } from "../shared/views";
 import type { Request } from "../shared/types";
 import { pagesOf } from "./pages";
@@ -39,7 +40,10 @@ export function Palette({ onClose, actions }: { onClose: () => void; actions: [s
     };
   }, [wanted]);
   const fits = ({ label }: Entry) => wanted.toLowerCase().split(/\s+/).every((word) => label.toLowerCase().includes(word));
+  // What can be done with the page as it was when the palette opened.
+  const [here] = useState(namedShortcuts);
   const fixed: Entry[] = [
+    ...here.map(({ key, label, run }) => ({ key: `key ${key}`, label, hint: key.toUpperCase(), run: () => run() })),
     ...views.map((view) => ({ key: `view ${view.query}`, label: view.name, hint: "View", run: () => navigate(`/inbox?${view.query}`) })),
     ...pagesOf(me).map((page) => ({ key: page.to, label: page.name, hint: "Page", run: () => navigate(page.to) })),
     ...actions.map(([label, run]) => ({ key: label, label, hint: "Action", run })),

@@ -6,7 +6,9 @@ import { PAGES } from "./pages";
 const INBOX: [string[], string][] = [
   [["j", "k"], "Next or previous request"],
   [["Enter"], "Open the request. Enter alone never approves"],
+  [["x"], "Select the request, to decide several together"],
   [["a"], "Approve. For high risk, confirm with Enter"],
+  [["n"], "Approve with a note"],
   [["r"], "Reject with a reason"],
   [["e"], "Edit the arguments"],
   [["m"], "Respond without running the call, or answer a question"],

@@ -21,6 +21,8 @@ interface Props {
   requests: Request[];
   /** The size of the whole group. */
   count: number;
+  /** The requests that were selected in the list. */
+  selected?: string[];
   onClose: () => void;
   onDecided: (ids: string[]) => void;
 }
@@ -97,10 +99,10 @@ function columnsOf(requests: Request[]): Column[] {
   return [titles, ...columns, ...more.filter(({ cell }) => requests.some((each) => cell(each) !== ""))];
 }
 
-export function BulkDialog({ requests, count, onClose, onDecided }: Props): ReactElement {
+export function BulkDialog({ requests, count, selected, onClose, onDecided }: Props): ReactElement {
   const me = useMe();
   const offline = useOffline();
-  const [picked, setPicked] = useState(new Set<string>());
+  const [picked, setPicked] = useState(new Set(selected));
   const [ended, setEnded] = useState(false);
   const [rejecting, setRejecting] = useState(false);
   const [message, setMessage] = useState("");

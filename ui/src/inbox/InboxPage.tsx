@@ -1,10 +1,12 @@
 /** The inbox: the list on the left, one request in the middle, its context on the right. */
 
 import { useEffect, useRef, useState, type KeyboardEvent, type ReactElement } from "react";
+import { Button } from "../shared/components/Button";
 import { Effects } from "../shared/components/Effects";
 import { LoadError, Skeleton } from "../shared/components/States";
+import { toast } from "../shared/components/Toasts";
 import { thousands } from "../shared/format";
-import { useShortcuts } from "../shared/shortcuts";
+import { named, useShortcuts } from "../shared/shortcuts";
 import { navigate, useQuery } from "../shared/router";
 import type { Request, RequestGroup } from "../shared/types";
 import { AT_ONCE, BulkDialog } from "./BulkDialog";
@@ -12,10 +14,13 @@ import { Detail } from "./Detail";
 import { Filters, FILTERS } from "./Filters";
 import { RequestList, useFolding, type FocusTarget } from "./RequestList";
 import { FilteredEmpty, NoPending, Overview } from "./Overview";
-import { entriesOf, groupKey, nextAfter, nextEntry, serverSort, SOON, type Sort } from "./order";
+import { entriesOf, groupKey, nextAfter, nextEntry, requestGroupKey, serverSort, SOON, whyNotTogether, type Sort } from "./order";
 import { useInbox } from "./useInbox";
 import { Views } from "./Views";
 import { useMediaQuery } from "./useMediaQuery";
+
+/** The most rows to load to find the request of a link. */
+const MOST_LOADED = 2_000;
 
 function sortOf(query: URLSearchParams): Sort {
   const wanted = query.get("sort");
@@ -50,10 +55,13 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
   const [folded, fold] = useFolding();
   /** Set when a row is opened with Enter, which moves the focus to the request. A click, j and k leave it in the list. */
   const entering = useRef(false);
-  const [bulk, setBulk] = useState<{ requests: Request[]; count: number } | null>(null);
+  const [bulk, setBulk] = useState<{ requests: Request[]; count: number; picked?: string[] } | null>(null);
+  const [selected, setSelected] = useState<string[]>([]);
   const [focusTarget, setFocusTarget] = useState<FocusTarget | null>(null);
   const text = query.toString();
   const search = text ? `?${text}` : "";
+  const cached = inbox.items.find((request) => request.id === id);
+  const chosen = inbox.items.filter((request) => selected.includes(request.id) && request.status === "pending");
   const entries = entriesOf(inbox.groups, inbox.rowsOf, folded);
   const filtered = [...FILTERS, "run", "thread"].some((name) => query.has(name));
   const go = (to: string | null, replace = false) =>
@@ -87,11 +95,52 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
     focusRow(to);
   };
   const back = () => {
+    if (chosen.length > 0) return setSelected([]);
     if (!id) return;
     if (phone) go(null);
     focusRow(id);
   };
-  useShortcuts({ j: () => void move(1), k: () => void move(-1), Escape: back });
+  /** The request of the row with the focus, else the open one. */
+  const pointed = () => {
+    const at = (document.activeElement as HTMLElement | null)?.dataset.row;
+    return inbox.items.find((request) => request.id === at) ?? cached;
+  };
+  const select = () => {
+    const request = pointed();
+    if (!request) return;
+    const others = chosen.filter((each) => each !== request);
+    const why = others.length < chosen.length ? "" : whyNotTogether(request, chosen[0]);
+    if (why) return toast(why, "info");
+    setSelected([...others, ...(others.length < chosen.length ? [] : [request])].map((each) => each.id));
+  };
+  useShortcuts({
+    j: () => void move(1),
+    k: () => void move(-1),
+    x: named(cached !== undefined && "Select this request", select),
+    Escape: back,
+  });
+
+  // A link may lead to a request in a folded group, or on a page that is not loaded yet.
+  const [opened, setOpened] = useState<Request>();
+  const wanted = opened?.id === id && opened?.status === "pending" ? opened : undefined;
+  const placed = useRef("");
+  useEffect(() => {
+    if (!wanted || placed.current === wanted.id || inbox.loading) return;
+    const key = requestGroupKey(wanted);
+    const group = inbox.groups.find((each) => groupKey(each) === key);
+    if (!group) return;
+    const { items, more } = inbox.rowsOf(key);
+    if (items.some((each) => each.id === wanted.id)) {
+      placed.current = wanted.id;
+      fold(key, false);
+    } else if (more && items.length < MOST_LOADED) void inbox.load(group);
+  }, [wanted, inbox.groups, inbox.rowsOf(wanted ? requestGroupKey(wanted) : "").items.length, inbox.loading]);
+  // The browser's Back from a request to the list returns to its row.
+  const last = useRef(id);
+  useEffect(() => {
+    if (!id && last.current) focusRow(last.current);
+    last.current = id;
+  }, [id]);
   const arrows = (event: KeyboardEvent) => {
     const row = (event.target as HTMLElement).dataset.row;
     if (event.key === "Enter") entering.current = true;
@@ -115,7 +164,6 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
     const requests = rows.filter(({ status }) => status === "pending").slice(0, AT_ONCE);
     if (requests.length) setBulk({ requests, count: group.count });
   };
-  const cached = inbox.items.find((request) => request.id === id);
   const empty = inbox.groups.length === 0;
   const arrived = thousands(inbox.arrived);
   return (
@@ -144,6 +192,7 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
           <RequestList
             entries={entries}
             current={id}
+            selected={selected}
             focusTarget={focusTarget}
             search={search}
             onFold={fold}
@@ -151,6 +200,21 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
             onMore={(group) => void inbox.load(group)}
             onKeyDown={arrows}
           />
+        )}
+        {chosen.length > 0 && (
+          <div className="selection">
+            <span role="status">{chosen.length} selected</span>
+            <Button small onClick={() => setSelected([])}>
+              Clear
+            </Button>
+            <Button
+              small
+              tone="primary"
+              onClick={() => setBulk({ requests: chosen, count: chosen.length, picked: selected })}
+            >
+              Decide together…
+            </Button>
+          </div>
         )}
         <Views query={query} />
         <Filters query={query} sort={sort} values={inbox.values} />
@@ -164,7 +228,10 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
           phone={phone}
           entering={entering}
           onDecided={decided}
-          onRead={inbox.update}
+          onRead={(request) => {
+            inbox.update(request);
+            setOpened(request);
+          }}
         />
       ) : (
         !phone && (
@@ -180,6 +247,7 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
         <BulkDialog
           requests={bulk.requests}
           count={bulk.count}
+          selected={bulk.picked}
           onClose={() => setBulk(null)}
           onDecided={(done) => {
             inbox.remove(done);

@@ -23,6 +23,7 @@ export interface FocusTarget {
 interface Props {
   entries: Entry[];
   current: string | undefined;
+  selected: string[];
   focusTarget: FocusTarget | null;
   search: string;
   onFold: (key: string, folded: boolean) => void;
@@ -41,7 +42,7 @@ export function useFolding(): [(key: string, count: number) => boolean, Props["o
   ];
 }
 
-export function RequestList({ entries, current, focusTarget, search, onFold, onBulk, onMore, onKeyDown }: Props): ReactElement {
+export function RequestList({ entries, current, selected, focusTarget, search, onFold, onBulk, onMore, onKeyDown }: Props): ReactElement {
   const [focused, setFocused] = useState<string | undefined>(undefined);
   const box = useRef<HTMLDivElement>(null);
   const list = useVirtualizer({
@@ -75,6 +76,12 @@ export function RequestList({ entries, current, focusTarget, search, onFold, onB
     return () => cancelAnimationFrame(frame);
   }, [focusTarget, index < 0]);
 
+  // Once the row of the open request is in the list, show it.
+  const open = entries.findIndex((entry) => entry.key === current);
+  useEffect(() => {
+    if (open >= 0) list.scrollToIndex(open, { align: "auto" });
+  }, [current, open < 0]);
+
   return (
     <div className="inbox-rows" ref={box}>
       <ul className="rows" aria-label="Requests" style={{ height: list.getTotalSize() }} onKeyDown={onKeyDown}>
@@ -95,6 +102,7 @@ export function RequestList({ entries, current, focusTarget, search, onFold, onB
                   request={entry.request}
                   to={`/inbox/${entry.request.id}${search}`}
                   current={entry.request.id === current}
+                  selected={selected.includes(entry.key)}
                   reachable={entry.key === reachable}
                   onFocus={setFocused}
                 />

@@ -1,5 +1,6 @@
 import { memo, type ReactElement } from "react";
 import { KindBadge, RiskBadge, StatusBadge } from "../shared/components/Badge";
+import { Icon } from "../shared/components/Icon";
 import { Age, Countdown } from "../shared/components/Time";
 import { showsRisk, toolName } from "../shared/decision/values";
 import { Link } from "../shared/router";
@@ -26,16 +27,17 @@ interface Props {
   request: Request;
   to: string;
   current: boolean;
+  selected: boolean;
   /** Whether this row is the one in the tab order; the arrow keys move between rows. */
   reachable: boolean;
   onFocus: (id: string) => void;
 }
 
 /** One line of the list. Rendered again only if its own properties change. */
-export const RequestRow = memo(function RequestRow({ request, to, current, reachable, onFocus }: Props): ReactElement {
+export const RequestRow = memo(function RequestRow({ request, to, current, selected, reachable, onFocus }: Props): ReactElement {
   const settled = request.status !== "pending";
   return (
-    <div className={`row${settled ? " row-settled" : ""}`}>
+    <div className={`row${settled ? " row-settled" : ""}${selected ? " row-selected" : ""}`}>
       <Link
         to={to}
         className="row-link"
@@ -46,6 +48,12 @@ export const RequestRow = memo(function RequestRow({ request, to, current, reach
         onFocus={() => onFocus(request.id)}
       >
         <span className="row-top">
+          {selected && (
+            <span className="row-mark">
+              <Icon name="check" size={14} />
+              <span className="sr-only">Selected: </span>
+            </span>
+          )}
           <span className="row-title">{request.shown.title}</span>
           <span className="row-age muted">
             {!settled && <Countdown until={request.expires_at} />}

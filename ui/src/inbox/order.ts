@@ -128,6 +128,17 @@ export function separateReason(request: Request): string {
   return "";
 }
 
+/** Why a request cannot be selected, on its own or together with another one; empty if it can. */
+export function whyNotTogether(request: Request, other: Request | undefined): string {
+  if (request.status !== "pending") return `It is ${request.status}.`;
+  const risky = riskRank(request.risk.level) >= riskRank("high");
+  if (request.kind !== "approval" || request.tool === null || risky) return "Questions, calls in doubt and risky calls are decided one by one.";
+  const why = separateReason(request);
+  if (why) return `It must be decided on its own: ${why}.`;
+  if (other && requestGroupKey(other) !== requestGroupKey(request)) return `Only calls like the selected ones can be added: ${other.shown.tool} of ${other.shown.agent}.`;
+  return "";
+}
+
 /** The request to show after deciding one: the next pending one, else the previous one. */
 export function nextAfter(order: Request[], id: string): string | null {
   const index = order.findIndex((request) => request.id === id);

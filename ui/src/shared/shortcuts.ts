@@ -31,7 +31,14 @@ export function isTyping(target: EventTarget | null): boolean {
   return target instanceof HTMLInputElement && !["button", "submit", "reset"].includes(target.type);
 }
 
-export type Bindings = Record<string, (event: KeyboardEvent) => void>;
+export type Handler = ((event?: KeyboardEvent) => void) & { label?: string };
+export type Bindings = Record<string, Handler>;
+
+/** A handler that the palette offers by its label, or by none while it has nothing to do. */
+export function named(label: string | false, run: Handler): Handler {
+  return label ? Object.assign(run, { label }) : run;
+}
+
 const SEQUENCE_MS = 1_200;
 
 /**
@@ -50,6 +57,13 @@ export function matchShortcut(lists: Bindings[], key: string, prefix: string): {
 const stack: { current: Bindings }[] = [];
 let prefix = "";
 let prefixAt = 0;
+
+/** The labelled shortcuts of all that is on the page. */
+export function namedShortcuts(): { key: string; label: string; run: Handler }[] {
+  return stack.flatMap(({ current }) =>
+    Object.entries(current).flatMap(([key, run]) => (run.label ? [{ key, label: run.label, run }] : [])),
+  );
+}
 
 function listen(event: KeyboardEvent): void {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;

@@ -308,11 +308,15 @@ def _decision(body: DecisionBody | BulkDecisionBody, request: str | None = None)
     if misplaced:
         field = sorted(misplaced)[0]
         raise InvalidDecision(f"{field} does not go with {body.type!r}", field)
-    bound: dict[str, Any] = {"request": request, "seen_digest": body.seen_digest}
+    bound: dict[str, Any] = {
+        "request": request,
+        "seen_digest": body.seen_digest,
+        "message": body.message or "",
+    }
     if body.type == "approve":
         return Approve(**bound)
     if body.type == "reject":
-        return Reject(body.message or "", body.stop, **bound)
+        return Reject(stop=body.stop, **bound)
     if body.type == "respond":
         if "value" not in fields:
             raise InvalidDecision("respond needs a value", "value")

@@ -4,7 +4,7 @@ import { useEffect, useRef, useState, type ReactElement, type Ref } from "react"
 import { api, type OneOfMany } from "../api";
 import { Button } from "../components/Button";
 import { toast } from "../components/Toasts";
-import { useShortcuts } from "../shortcuts";
+import { named, useShortcuts } from "../shortcuts";
 import { useMe } from "../session";
 import type { Check, DecisionType, GrantPreview, Json, Kind, Request } from "../types";
 import { ApproveButton } from "./ApproveButton";
@@ -12,7 +12,7 @@ import { setDraft, type Draft } from "./draft";
 import { editable, editOf } from "./edit";
 import { GrantDialog } from "./GrantDialog";
 import { confirmationFor, blockedReason, type DecisionContext } from "./approvalGuard";
-import { RejectPanel, RespondPanel } from "./Panels";
+import { NotePanel, RejectPanel, RespondPanel } from "./Panels";
 import type { Deciding } from "./useDecide";
 
 interface Labels {
@@ -99,8 +99,9 @@ export function ActionBar(props: ActionBarProps): ReactElement {
     deciding.clear();
     setDraft(request.id, { mode });
   };
+  const can = (type: DecisionType) => allowed(type) && !why(type);
   const open = (mode: "reject" | "respond") => {
-    if (allowed(mode) && !why(mode)) set(mode);
+    if (can(mode)) set(mode);
   };
   const idle = draft.mode === "none";
   const bar = useRef<HTMLDivElement>(null);
@@ -115,6 +116,8 @@ export function ActionBar(props: ActionBarProps): ReactElement {
     lastMode.current = "none";
   }, [idle]);
   const question = request.kind === "question";
+  const mayEdit = can("edit") && !question;
+  const notable = allowed("approve") && request.kind === "approval" && request.can.includes("approve");
   // Ctrl+Enter sends an answer from anywhere, also from its text.
   useEffect(() => {
     if (!question || !shortcuts || !idle) return;
@@ -128,9 +131,10 @@ export function ActionBar(props: ActionBarProps): ReactElement {
   }, [question, shortcuts, idle]);
   useShortcuts(
     {
-      r: () => open("reject"),
-      m: () => (question ? focusAnswer() : open("respond")),
-      e: () => allowed("edit") && !question && !why("edit") && props.onEdit(),
+      r: named(can("reject") && `${labels.reject}…`, () => open("reject")),
+      m: named(can("respond") && `${labels.respond}…`, () => (question ? focusAnswer() : open("respond"))),
+      e: named(mayEdit && "Edit…", () => mayEdit && props.onEdit()),
+      n: named(notable && "Approve with a note…", () => notable && set("note")),
     },
     shortcuts && idle,
   );
@@ -155,6 +159,27 @@ export function ActionBar(props: ActionBarProps): ReactElement {
           submitLabel={labels.respondSubmit}
           onSend={send}
         />
+      </Bar>
+    );
+  }
+  if (draft.mode === "note") {
+    return (
+      <Bar>
+        {why("approve") && (
+          <p className="decide-reason" data-testid="reason">
+            {why("approve")}
+          </p>
+        )}
+        <NotePanel id={request.id} draft={draft} onCancel={cancel}>
+          <ApproveButton
+            request={request}
+            label="Approve with this note"
+            confirmation={confirmationFor(request)}
+            blockedReason={deciding.busy ? "Sending…" : why("approve")}
+            warming={false}
+            onConfirm={() => void deciding.send({ type: "approve", message: draft.note.trim() })}
+          />
+        </NotePanel>
       </Bar>
     );
   }
@@ -213,6 +238,11 @@ export function ActionBar(props: ActionBarProps): ReactElement {
           </Button>
         )}
         <div className="decide-main">
+          {notable && (
+            <Button tone="ghost" shortcut={key("N")} data-mode="note" disabled={busy || warming} onClick={() => set("note")}>
+              Note…
+            </Button>
+          )}
           {canGrant && allowed("approve") && (
             <Button tone="ghost" disabled={busy || why("approve") !== ""} onClick={() => setGranting(true)}>
               Always allow…

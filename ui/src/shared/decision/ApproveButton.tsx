@@ -4,7 +4,7 @@ import { useEffect, useRef, useState, type ReactElement } from "react";
 import { Button } from "../components/Button";
 import { Dialog } from "../components/Dialog";
 import { toast } from "../components/Toasts";
-import { useShortcuts } from "../shortcuts";
+import { isTyping, named, useShortcuts } from "../shortcuts";
 import type { Request } from "../types";
 import { visible } from "../visible";
 import { confirmationPhrase, type Confirmation } from "./approvalGuard";
@@ -36,10 +36,14 @@ export function ApproveButton(props: Props): ReactElement {
     if (warming) return;
     if (blockedReason) toast(blockedReason, "info");
     else if (confirmation === "type") setTyping(true);
-    else if (confirmation === "confirm") setArmed(true);
+    else if (confirmation === "confirm") {
+      setArmed(true);
+      // In a text, Enter starts a line.
+      if (isTyping(document.activeElement)) button.current?.focus();
+    }
     else confirm();
   };
-  useShortcuts(shortcut ? { [shortcut.toLowerCase()]: press } : {});
+  useShortcuts(shortcut ? { [shortcut.toLowerCase()]: named(!blockedReason && label, press) } : {});
   useShortcuts({ Enter: confirm, Escape: disarm }, armed && !blockedReason);
   useEffect(() => {
     if (!armed) return;

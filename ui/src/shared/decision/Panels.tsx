@@ -77,9 +77,27 @@ export function RejectPanel(props: RejectProps): ReactElement {
       <Button tone="ghost" disabled={busy} onClick={() => props.onSend(draft.reason.trim(), true)}>
         {props.stopLabel}
       </Button>
-      <Button tone="danger" icon="cross" disabled={busy} onClick={send}>
+      <Button tone="danger" icon="cross" shortcut="Ctrl Enter" disabled={busy} onClick={send}>
         {props.submitLabel}
       </Button>
+    </Panel>
+  );
+}
+
+/** A note with an approval: for the record, which the agent does not read. */
+export function NotePanel({ id, draft, onCancel, children }: Omit<Common, "busy"> & { children: ReactNode }): ReactElement {
+  const actions = useRef<HTMLDivElement>(null);
+  return (
+    <Panel
+      label="Note"
+      hint="Kept with your approval. People see it in the history."
+      text={draft.note}
+      onText={(note) => setDraft(id, { note })}
+      onCancel={onCancel}
+      onSend={() => actions.current?.querySelector<HTMLButtonElement>("button.button-primary")?.click()}
+    >
+      <Button onClick={onCancel}>Cancel</Button>
+      <div ref={actions}>{children}</div>
     </Panel>
   );
 }
@@ -122,7 +140,7 @@ export function RespondPanel(props: RespondProps): ReactElement {
         This is JSON
       </label>
       <Button onClick={onCancel}>Cancel</Button>
-      <Button tone="primary" icon="reply" disabled={busy || reply.error !== undefined} onClick={send}>
+      <Button tone="primary" icon="reply" shortcut="Ctrl Enter" disabled={busy || reply.error !== undefined} onClick={send}>
         {props.submitLabel}
       </Button>
     </Panel>

@@ -55,7 +55,7 @@ export function RequestBody(props: Props): ReactElement {
   const shortcuts = props.shortcuts !== false;
   useShortcuts(
     {
-      " ": (event) => reading.turn(event.shiftKey ? -1 : 1),
+      " ": (event) => reading.turn(event?.shiftKey ? -1 : 1),
       PageDown: () => reading.turn(1),
       PageUp: () => reading.turn(-1),
       ...Object.fromEntries(
@@ -179,7 +179,7 @@ function DecisionError({ error }: { error: ApiError | null }): ReactElement | nu
 function UnsentDraft({ request }: { request: Request }): ReactElement | null {
   const draft = useDraft(request.id);
   if (request.status === "pending" || draft.mode === "none") return null;
-  const text = { edit: JSON.stringify(draft.args, null, 2), reject: draft.reason, respond: draft.answer }[draft.mode];
+  const text = { edit: JSON.stringify(draft.args, null, 2), reject: draft.reason, respond: draft.answer, note: draft.note }[draft.mode];
   if (!text) return null;
   return (
     <Notice tone="warn" title="Your changes were not sent">

@@ -5,16 +5,18 @@ import type { JsonObject } from "../types";
 import { NO_ANSWER, type Answer } from "./answer";
 
 export interface Draft {
-  mode: "none" | "edit" | "reject" | "respond";
+  mode: "none" | "edit" | "reject" | "respond" | "note";
   args?: JsonObject;
   reason: string;
+  /** A note with an approval. */
+  note: string;
   answer: string;
   asJson: boolean;
   /** The answer to a question. */
   reply: Answer;
 }
 
-const EMPTY: Draft = { mode: "none", reason: "", answer: "", asJson: false, reply: NO_ANSWER };
+const EMPTY: Draft = { mode: "none", reason: "", note: "", answer: "", asJson: false, reply: NO_ANSWER };
 const drafts = new Map<string, Draft>();
 const watchers = new Set<() => void>();
 
