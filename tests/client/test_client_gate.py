@@ -9,11 +9,15 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from remote_world import People, Server, yes
 from waiting import until
 
 import sayso
 from sayso import DuplicateEffect, Option, Policy, Question, Rule
+from sayso.audit.spans import ApprovalSpans
 from sayso.client import RemoteGate
 from sayso.gate.guard import this_call
 
@@ -74,6 +78,21 @@ async def test_async_functions_wait_in_parallel(server: Server, people: People) 
         assert {call.attempt for call in seen} == {1}
         assert len({call.key for call in seen}) == 3
         assert {call.decision.by for call in seen if call.decision} == {"ana"}
+
+
+def test_remote_call_has_an_approval_span(
+    server: Server, people: People, url: str, gate_to: Gates
+) -> None:
+    provider = TracerProvider()
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    with closing(sayso.open_store(url)) as store, ApprovalSpans(store, provider.get_tracer("test")):
+        people.will(yes)
+        assert gate_to(server.url).guard(name="pay")(lambda: "paid")() == "paid"
+    (span,) = exporter.get_finished_spans()
+    assert [event.name for event in span.events] == [
+        *("sayso.asked", "sayso.decided", "sayso.started", "sayso.recorded")
+    ]
 
 
 def test_remote_agent_cannot_take_local_key(

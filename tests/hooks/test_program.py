@@ -18,11 +18,15 @@ from typing import Any
 
 import pytest
 from coding_world import World, payload
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from waiting import until
 
 import sayso
 from sayso import Inbox, Policy, Rule
 from sayso.audit import verify
+from sayso.audit.spans import ApprovalSpans
 from sayso.hooks.program import Config
 from sayso.hooks.settings import HookOptions
 from sayso.types import Decision, Request
@@ -49,6 +53,18 @@ def test_approved(world: World) -> None:
     assert (call.status, call.title) == ("released", "Run: touch /src/project/plain.txt")
     assert call.note == "as the script says"
     assert verify(world.store).ok
+
+
+def test_released_call_has_an_approval_span(world: World) -> None:
+    provider = TracerProvider()
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    with ApprovalSpans(world.store, provider.get_tracer("test")):
+        world.asked(CLAUDE, approve)
+    (span,) = exporter.get_finished_spans()
+    assert [event.name for event in span.events] == [
+        *("sayso.asked", "sayso.decided", "sayso.released")
+    ]
 
 
 def test_rejected_with_the_reason(world: World) -> None:

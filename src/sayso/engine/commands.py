@@ -144,6 +144,8 @@ class NewCall:
     #: For a call that an agent elsewhere runs itself: who waits for it (``Call.caller``). A caller
     #: that made the same call before and got no answer gets that call instead of a new one.
     caller: str = ""
+    #: The trace in which it is made, as a W3C ``traceparent``, for spans.
+    trace: str = ""
     #: Why people cannot be asked about it. Unless a rule or a grant allows it, it is denied.
     unaskable: str = ""
     #: For a read without approval that has already run: whether it succeeded, and its result or

@@ -16,6 +16,7 @@ delivered, is never joined: an approval covers one call, even if a provider repe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any
@@ -40,6 +41,7 @@ from sayso.types import Decided, Grant, Verdict, plain_name, requester_name
 #: The fields of a new call that its row has too.
 _PROPOSED = tuple(field.name for field in fields(NewCall) if field.name in Call._fields)
 _proposed = attrgetter(*_PROPOSED)
+_NO_ORIGIN: Mapping[str, str] = {}
 
 
 def propose(work: UnitOfWork, command: Propose) -> tuple[Call, ...]:
@@ -123,10 +125,11 @@ def _add(work: UnitOfWork, command: Propose, new: NewCall, call: Call) -> Call:
     """Add a new call: denied, refused, allowed, or asked about."""
     verdict = new.terms.verdict
     policy = f"policy:{new.terms.rule}"
+    origin = {"trace": new.trace} if new.trace else {}
     if verdict is Verdict.DENY:
         why = new.terms.description
         status = CallStatus.REJECTED
-        return _decided_by_rule(work, call, "denied", "deny", policy, why, status=status)
+        return _decided_by_rule(work, call, "denied", "deny", policy, why, origin, status=status)
     refusals = known_refusals(work, call) if call.kind == "approval" else []
     for refusal in refusals:
         if in_force(work, refusal):
@@ -134,7 +137,7 @@ def _add(work: UnitOfWork, command: Propose, new: NewCall, call: Call) -> Call:
             call = call._replace(refusals=(refusal.id,))
             status = CallStatus.REJECTED
             return _decided_by_rule(
-                work, call, "refused", "reject", refusal.by, refusal.message, status=status
+                work, call, "refused", "reject", refusal.by, refusal.message, origin, status=status
             )
     if refusals:
         # Only a person overturns a rejection, whatever a rule or a grant allows.
@@ -151,8 +154,10 @@ def _add(work: UnitOfWork, command: Propose, new: NewCall, call: Call) -> Call:
     if why_not:
         call = call._replace(terms=replace(call.terms, description=why_not))
         status = CallStatus.REJECTED
-        return _decided_by_rule(work, call, "denied", "deny", policy, why_not, status=status)
-    return ask(work, work.add_call(call._replace(status=CallStatus.ASKED)), "asked")
+        return _decided_by_rule(
+            work, call, "denied", "deny", policy, why_not, origin, status=status
+        )
+    return ask(work, work.add_call(call._replace(status=CallStatus.ASKED)), "asked", **origin)
 
 
 def _join(work: UnitOfWork, new: NewCall) -> Call | None:
@@ -201,6 +206,7 @@ def _decided_by_rule(
     decision: str,
     by: str,
     message: str = "",
+    origin: Mapping[str, str] = _NO_ORIGIN,
     **changes: Any,
 ) -> Call:
     """Add a call that a policy or a grant has decided.
@@ -220,7 +226,8 @@ def _decided_by_rule(
         message=message,
     )
     call = work.add_call(call._replace(decision=decided, **changes))
-    work.emit(event, actor=by, call=call, digest=call.digest, tool=call.tool, args=call.args_hash)
+    facts = {"digest": call.digest, "tool": call.tool, "args": call.args_hash, **origin}
+    work.emit(event, actor=by, call=call, **facts)
     return call
 
 

@@ -11,6 +11,7 @@ import contextvars
 import inspect
 import logging
 import os
+import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -119,7 +120,16 @@ def new_call(plan: Plan, terms: Terms, preview: str = "") -> NewCall:
         settles=plan.settle is not None,
         caller=plan.caller,
         unaskable=plan.unaskable,
+        trace=_traceparent() if "opentelemetry.trace" in sys.modules else "",
     )
+
+
+def _traceparent() -> str:
+    """Return the trace of the caller, or an empty string if there is none."""
+    context = sys.modules["opentelemetry.trace"].get_current_span().get_span_context()
+    if not context.is_valid:
+        return ""
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
 
 async def judged_call(plan: Plan) -> NewCall:

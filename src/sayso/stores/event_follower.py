@@ -47,9 +47,16 @@ class EventFollower:
 
     async def begin(self) -> None:
         """Start a new cursor at the end of the stream. Does nothing if it exists."""
-        if not await to_thread(self._store.cursor, self._name):
-            tail = _written(self._store.tail(), 0)
-            await to_thread(lambda: self._store.move_cursor(self._name, tail, expected=""))
+        await to_thread(self.begin_sync)
+
+    def begin_sync(self) -> None:
+        if not self._store.cursor(self._name):
+            self._store.move_cursor(self._name, _written(self._store.tail(), 0), expected="")
+
+    async def catch_up(self) -> None:
+        """Deliver the events that are stored now."""
+        while (rest := await self._step()) is not None:
+            await asyncio.sleep(rest)
 
     async def run(self) -> None:
         """Deliver events until cancelled, or until the store is closed."""

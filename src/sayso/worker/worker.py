@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -121,13 +122,17 @@ class Worker:
         """Work until ``stop`` is called, then finish the runs in progress."""
         news = self.store.subscribe(None, partial(self._notified, asyncio.get_running_loop()))
         self._looking = looking = asyncio.create_task(self._look_until_stopped())
-        waking = [asyncio.create_task(each.run()) for each in self.nested_followers()]
+        following = [asyncio.create_task(each.run()) for each in self.nested_followers()]
+        if "opentelemetry.sdk.trace" in sys.modules:
+            from sayso.audit.spans import follow  # needs an extra
+
+            following.append(asyncio.create_task(follow(self.store)))
         try:
             await asyncio.wait({looking})
         finally:
-            for task in (looking, *waking):
+            for task in (looking, *following):
                 task.cancel()
-            await asyncio.gather(*waking, return_exceptions=True)
+            await asyncio.gather(*following, return_exceptions=True)
             news.cancel()
         if not looking.cancelled():
             looking.result()
