@@ -1,9 +1,9 @@
 """Streams and long polls end with the access of whoever opened them.
 
-A request is checked once, when it arrives. What stays open for longer is cut off within about a
-second after its token or session ends, or gives other rights than before: by time, or because a
-person was changed on any server of the store. Every change of rights is an event of the system
-thread, so a server reads the number of its last event once a second, and the rows only if it moved.
+A request is checked once, when it arrives. What stays open for longer is cut off within a second
+after its token or session ends, or gives other rights than before: by time, or because a person was
+changed on any server of the store. Every change of rights is an event of the system thread, so a
+server reads the number of its last event twice a second, and the rows only if it moved.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import TypeAlias, TypeVar
 
-from sayso.errors import StoreError, Unauthenticated
+from sayso.errors import SaysoError, StoreError, Unauthenticated
 from sayso.rows import SYSTEM_THREAD
 from sayso.stores.base import Store
 from sayso.sync import read
@@ -24,7 +24,7 @@ T = TypeVar("T")
 #: Returns how many seconds the caller has access for; not more than 0 if it has ended.
 SecondsLeft: TypeAlias = Callable[[Store], float]
 
-_CHECK_SECONDS = 1.0
+_CHECK_SECONDS = 0.5
 
 
 class RightsWatch:
@@ -34,30 +34,36 @@ class RightsWatch:
         self._store = store
         self._seq = 0
         self._read_at = -math.inf
+        self._reading = asyncio.Lock()
 
     async def wait_for_end(self, seconds_left: SecondsLeft) -> None:
         """Return when the caller's token or session ends, or gives other rights."""
         seq = -1
         ends_at = math.inf
         while True:
-            current = await self._last_change()
-            if current != seq or time.monotonic() >= ends_at:
-                left = await read(self._store, seconds_left, self._store)
-                if left <= 0:
-                    return
-                seq = current
-                ends_at = time.monotonic() + left
+            try:
+                current = await self._last_change()
+                if current != seq or time.monotonic() >= ends_at:
+                    left = await read(self._store, seconds_left, self._store)
+                    if left <= 0:
+                        return
+                    seq = current
+                    ends_at = time.monotonic() + left
+            except StoreError:
+                pass  # the stream itself reports that the store is away
+            except SaysoError:
+                return  # the person's row was changed by something else: it gives no rights
             await asyncio.sleep(max(min(_CHECK_SECONDS, ends_at - time.monotonic()), 0.001))
 
     async def _last_change(self) -> int:
-        if self._read_at + _CHECK_SECONDS / 2 <= time.monotonic():
-            self._read_at = time.monotonic()
-            try:
+        """Return the number of the last event, for all streams that ask at about this time."""
+        async with self._reading:
+            now = time.monotonic()
+            if self._read_at + _CHECK_SECONDS / 2 <= now:
                 system = await read(self._store, self._store.thread, SYSTEM_THREAD)
-            except StoreError:
-                return self._seq  # the stream itself reports that the store is away
-            self._seq = 0 if system is None else system.seq
-        return self._seq
+                self._seq = 0 if system is None else system.seq
+                self._read_at = now
+            return self._seq
 
 
 @asynccontextmanager
