@@ -18,7 +18,7 @@ from sayso import codec, text
 from sayso.channels.layout import Line, name
 from sayso.channels.screen import Screen, can_prompt
 from sayso.cli import common, output
-from sayso.cli.common import Exit, NoReviewer, Usage, caller, opened, reading
+from sayso.cli.common import Exit, NoReviewer, Usage, as_admin, caller, opened, reading
 from sayso.engine.commands import Recover
 from sayso.errors import NotFound
 from sayso.gate.gate import read_policy
@@ -160,12 +160,9 @@ def create(
     lasts = common.duration(length, "--for")
     if not name.strip():
         raise Usage("give the name of a person or an agent")
-    with opened(store, create=True) as box:
-        who = caller(box, token_file).must_be("admin")
+    with as_admin(store, token_file, create=True) as (box, by):
         ends = None if lasts is None else box.store.now() + round(lasts * SECOND)
-        token, row = create_token(
-            box.store, name, by=who.reviewer, role=role, groups=group, ends=ends
-        )
+        token, row = create_token(box.store, name, by=by, role=role, groups=group, ends=ends)
         if json:
             output.print_json({"token": token, **output.token_json(row, box.store)})
             return
@@ -201,16 +198,15 @@ def revoke(
     store: common.StoreUrl = common.DEFAULT_STORE,
 ) -> None:
     """Revoke a token with the sessions that it opened, or all tokens and sessions of a person."""
-    with opened(store) as box:
-        who = caller(box, token_file).must_be("admin")
+    with as_admin(store, token_file) as (box, by):
         every = box.store.credentials()
         token_ids = tuple(token.id for token in every if token.person == token_id)
         if token_ids:
-            ended = revoke_tokens(box.store, token_id, token_ids, by=who.reviewer)
+            ended = revoke_tokens(box.store, token_id, token_ids, by=by)
         else:
             ids = [token.id for token in every]
             token = only_match(ids, token_id, "token", "sayso token list")
-            ended = revoke_token(box.store, token, by=who.reviewer)
+            ended = revoke_token(box.store, token, by=by)
         value = [output.token_json(row, box.store) for row in ended]
         words = f"Revoked {', '.join(row.id for row in ended)}." if ended else "Nothing was valid."
         output.emit(value, words, json=json)
@@ -230,8 +226,7 @@ def recover(
     Marks every call that may have run since the backup as in doubt. Nothing starts until you do
     this.
     """
-    with opened(store) as box:
-        who = caller(box, token_file).must_be("admin")
+    with as_admin(store, token_file) as (box, by):
         if not box.store.restored() and not force:
             words = (
                 "Nothing to recover: the store noticed no restore. If you restored it, use --force."
@@ -249,7 +244,7 @@ def recover(
                 raise typer.Exit(Exit.PENDING)
         doubts = 0
         for run in box.store.open_runs():
-            (doubted,) = box.store.transact(Recover(thread=run.thread, run=run.id, by=who.name))
+            (doubted,) = box.store.transact(Recover(thread=run.thread, run=run.id, by=by.name))
             doubts += len(doubted)
         box.store.mark_recovered()
         words = f"Recovered: {text.many(doubts, 'call')} in doubt."
@@ -269,9 +264,8 @@ def prune(
 
     Deletes calls, messages and event bodies. The audit log stays verifiable.
     """
-    with opened(store) as box:
-        who = caller(box, token_file).must_be("admin")
-        counts = box.store.prune(_cutoff(before, box.store.now()), who.name)
+    with as_admin(store, token_file) as (box, by):
+        counts = box.store.prune(_cutoff(before, box.store.now()), by.name)
         what = ", ".join(f"{count} {noun}" for noun, count in counts.items())
         output.emit(counts, f"Deleted: {what}.", json=json)
 

@@ -331,6 +331,15 @@ def caller(inbox: Inbox, token_file: Path | None) -> Caller:
     return Caller(authenticate(inbox.store, token), token)
 
 
+@contextmanager
+def as_admin(
+    url: str, token_file: Path | None, *, create: bool = False
+) -> Iterator[tuple[Inbox, Reviewer]]:
+    """Open the inbox of a store to change people, tokens or the store; yield it and who does it."""
+    with opened(url, create=create) as inbox:
+        yield inbox, caller(inbox, token_file).must_be("admin").reviewer
+
+
 # -- the command line itself
 
 

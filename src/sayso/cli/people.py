@@ -11,7 +11,7 @@ from sayso import text
 from sayso.channels.layout import Line, name
 from sayso.cli import common, output
 from sayso.cli.admin import Role
-from sayso.cli.common import Usage, caller, opened, reading
+from sayso.cli.common import Usage, as_admin, reading
 from sayso.errors import NotFound
 from sayso.inbox import TakenAway, add_person, change_person, remove_person, set_stand_in
 from sayso.rows import Person
@@ -47,12 +47,11 @@ def add(
     store: common.StoreUrl = common.DEFAULT_STORE,
 ) -> None:
     """Add a person or an agent. Give them a token with `sayso token create`."""
-    with opened(store, create=True) as box:
-        who = caller(box, token_file).must_be("admin")
+    with as_admin(store, token_file, create=True) as (box, by):
         added = add_person(
             box.store,
             person,
-            by=who.reviewer,
+            by=by,
             role="admin" if admin else role,
             groups=group or (),
             mail=mail,
@@ -110,10 +109,9 @@ def groups(
     """Change the groups of a person, now and in every session. Lists what ended with it."""
     if not add and not remove:
         raise Usage("say what to change: --add GROUP or --remove GROUP")
-    with opened(store) as box:
-        who = caller(box, token_file).must_be("admin")
+    with as_admin(store, token_file) as (box, by):
         taken_away = change_person(
-            box.store, person, by=who.reviewer, add_groups=add or (), remove_groups=remove or ()
+            box.store, person, by=by, add_groups=add or (), remove_groups=remove or ()
         )
         _emit_taken_away(taken_away, box.store, json=json)
 
@@ -127,9 +125,8 @@ def role(
     store: common.StoreUrl = common.DEFAULT_STORE,
 ) -> None:
     """Change the role of a person. A token never allows more than when it was created."""
-    with opened(store) as box:
-        who = caller(box, token_file).must_be("admin")
-        taken_away = change_person(box.store, person, by=who.reviewer, role=role)
+    with as_admin(store, token_file) as (box, by):
+        taken_away = change_person(box.store, person, by=by, role=role)
         _emit_taken_away(taken_away, box.store, json=json)
 
 
@@ -143,9 +140,8 @@ def link(
     store: common.StoreUrl = common.DEFAULT_STORE,
 ) -> None:
     """Let a person sign in with an account of the OpenID provider."""
-    with opened(store) as box:
-        who = caller(box, token_file).must_be("admin")
-        linked = change_person(box.store, person, by=who.reviewer, account=(issuer, subject)).person
+    with as_admin(store, token_file) as (box, by):
+        linked = change_person(box.store, person, by=by, account=(issuer, subject)).person
         output.emit(person_json(linked), f"Linked {name(linked.name)}.", json=json)
 
 
@@ -168,10 +164,9 @@ def away(
     """Let another person decide for one who is away."""
     if back == bool(stand_in and until):
         raise Usage("give --stand-in NAME and --until TIME, or --back")
-    with opened(store) as box:
-        who = caller(box, token_file).must_be("admin")
+    with as_admin(store, token_file) as (box, by):
         end = None if until is None else _end(until, box.store.now())
-        row = set_stand_in(box.store, person, stand_in or "", end, by=who.reviewer)
+        row = set_stand_in(box.store, person, stand_in or "", end, by=by)
         output.emit(person_json(row), _person_lines(row, box.store.now()), json=json)
 
 
@@ -197,9 +192,8 @@ def remove(
     Tokens and sessions end, votes on pending requests are void, and grants are revoked. Calls that
     they approved still run, unless you use --ask-again.
     """
-    with opened(store) as box:
-        who = caller(box, token_file).must_be("admin")
-        taken_away = remove_person(box.store, person, by=who.reviewer, ask_again=ask_again)
+    with as_admin(store, token_file) as (box, by):
+        taken_away = remove_person(box.store, person, by=by, ask_again=ask_again)
         _emit_taken_away(taken_away, box.store, json=json, asked_again=ask_again)
 
 

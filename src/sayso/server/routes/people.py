@@ -282,9 +282,7 @@ async def revoke_token(
     token_id: Annotated[str, Path(description="the id of a token or a session")],
 ) -> JsonResponse:
     """Revoke a token with the sessions that it opened, and list them."""
-    store = service_of(request).store
-    ended = await to_thread(lambda: directory.revoke_token(store, token_id, by=who.reviewer))
-    return _rows_view(ended, who)
+    return await _end(request, who, directory.revoke_token, token_id)
 
 
 @router.get(
@@ -317,9 +315,7 @@ async def end_sessions(
     person: Annotated[str, Query(description="the name, as in `GET /api/people`")],
 ) -> JsonResponse:
     """Sign a person out everywhere, and list the sessions that ended."""
-    store = service_of(request).store
-    ended = await to_thread(lambda: directory.end_sessions(store, person, by=who.reviewer))
-    return _rows_view(ended, who)
+    return await _end(request, who, directory.end_sessions, person)
 
 
 @router.get(
@@ -343,9 +339,7 @@ async def list_own_sessions(request: Request, who: CurrentChatUser) -> JsonRespo
 )
 async def end_own_sessions(request: Request, who: CurrentChatUser) -> JsonResponse:
     """End all your sessions, this one too, and list them."""
-    store = service_of(request).store
-    ended = await to_thread(lambda: directory.end_sessions(store, who.name, by=who.reviewer))
-    return _rows_view(ended, who)
+    return await _end(request, who, directory.end_sessions, who.name)
 
 
 @router.delete(
@@ -394,6 +388,14 @@ async def _list_live(
 def _live(store: Store, person: str | None) -> list[Credential]:
     now = store.now()
     return [row for row in store.credentials(person) if row.live(now)]
+
+
+async def _end(
+    request: Request, who: Identity, end: Callable[..., tuple[Credential, ...]], of: str
+) -> JsonResponse:
+    """End what a token's id or a person's name says, and list it."""
+    ended = await to_thread(end, service_of(request).store, of, by=who.reviewer)
+    return _rows_view(ended, who)
 
 
 def _rows_view(rows: Iterable[Credential], who: Identity) -> JsonResponse:
