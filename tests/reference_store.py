@@ -30,6 +30,7 @@ from sayso.rows import (
     Call,
     CallStatus,
     Credential,
+    Directory,
     EffectKey,
     Event,
     Person,
@@ -205,13 +206,10 @@ class ReferenceStore:
         votes = [vote for call in calls for vote in call.votes]
         named = {*needs.people, *(n for vote in votes for n in (vote.by, vote.on_behalf_of))}
         looks = {look_of(name) for name in named}
-        reviewers = {*needs.new_reviewers, *(n for call in calls for n in call.terms.reviewers)}
         for look, person in self._people.items():
             if look in looks or person.stand_in in needs.absent:
                 work.people[look] = person
-        meant = (p for p in self._people.values() if not p.names.isdisjoint(reviewers))
-        work.reviewers = tuple(meant) if reviewers else ()
-        work.reviewers_seq = self._thread(SYSTEM_THREAD).seq if work.reviewers else 0
+        work.directory = Directory(self._people.values(), self._thread(SYSTEM_THREAD).seq)
         for hash, credential in self._credentials.items():
             if hash in needs.credentials or credential.person in needs.credentials_of:
                 work.credentials[hash] = credential

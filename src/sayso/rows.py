@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import lru_cache
@@ -17,7 +18,19 @@ from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sayso.types import GROUP, Decided, Grant, Micros, Refusal, Reviewer, Risk, Terms, Verdict, Vote
+from sayso.types import (
+    GROUP,
+    Decided,
+    Grant,
+    Micros,
+    Refusal,
+    Reviewer,
+    Risk,
+    Terms,
+    Verdict,
+    Vote,
+    look_of,
+)
 
 #: The thread for events that belong to no conversation: grants, tokens, recoveries.
 SYSTEM_THREAD = "@system"
@@ -361,6 +374,11 @@ class Tool(NamedTuple):
 
 
 ROLES: tuple[str, ...] = ("agent", "chat", "reviewer", "admin")
+#: The roles of people who may decide what others asked for.
+DECIDERS = ("reviewer", "admin")
+#: How many people a decision names who could have made it.
+MOST_NAMED = 20
+_MOST_REMEMBERED = 256
 
 
 class Person(NamedTuple):
@@ -405,6 +423,60 @@ class Person(NamedTuple):
         """Return whether another person decides for this one at that time."""
         away = self.away_until is not None and now < self.away_until
         return self.active and away and self.stand_in == name
+
+
+class Directory:
+    """The active people of a store, as they were at one event of the system thread."""
+
+    def __init__(self, people: Iterable[Person] = (), seq: int = 0, head: str = "") -> None:
+        self.seq = seq
+        #: The hash of that event. If it was rolled back, another one has its number.
+        self.head = head
+        self.by_look = {person.look: person for person in people if person.active}
+        self.away = [person for person in self.by_look.values() if person.stand_in]
+        self._eligible: dict[object, tuple[tuple[str, ...], str]] = {}
+
+    def later(self, changed: Iterable[Person], seq: int, head: str) -> Directory:
+        """Return the people at a later event, of whom these have changed since."""
+        people = {**self.by_look, **{person.look: person for person in changed}}
+        return Directory(people.values(), seq, head)
+
+    def at(self, seq: int, head: str) -> Directory:
+        """Return the same people at a later event, which changed nobody."""
+        later = copy(self)
+        later.seq = seq
+        later.head = head
+        return later
+
+    def person(self, name: str) -> Person | None:
+        person = self.by_look.get(look_of(name))
+        return None if person is None or person.name != name else person
+
+    def eligible(
+        self, reviewers: tuple[str, ...], also: set[str], never: set[str]
+    ) -> tuple[tuple[str, ...], str]:
+        """Return who may decide what is for these people and groups: their names, or a hash.
+
+        A hash stands for too many names; it begins with their number.
+        """
+        key = (reviewers, frozenset(also), frozenset(never))
+        eligible = self._eligible.get(key)
+        if eligible is None:
+            deciders = {
+                person.name
+                for person in self.by_look.values()
+                if person.role in DECIDERS
+                and (not reviewers or not person.names.isdisjoint(reviewers))
+            }
+            names = tuple(sorted((deciders | also) - never))
+            eligible = (names, "")
+            if len(names) > MOST_NAMED:
+                digest = hashlib.sha256(dumps(names).encode("utf-8", "surrogatepass"))
+                eligible = ((), f"{len(names)}:{digest.hexdigest()}")
+            if len(self._eligible) >= _MOST_REMEMBERED:
+                self._eligible.clear()
+            self._eligible[key] = eligible
+        return eligible
 
 
 class Confirmation(NamedTuple):

@@ -551,6 +551,7 @@ class Vote(_Written):
     on_behalf_of: str = ""
     eligible: tuple[str, ...] = ()
     people_seq: int = 0
+    eligible_digest: str = ""
     #: Always the same for an approval; here because the signature covers them.
     value: ClassVar[None] = None
     stop: ClassVar[bool] = False
@@ -573,10 +574,11 @@ class Decided(_Written):
     stop: bool = False
     #: The person who is away and for whom ``by`` decided.
     on_behalf_of: str = ""
-    #: The people whom the request's reviewers meant at that time; empty if everyone could decide.
-    #: They are those of the system thread's event of this number.
+    #: The registered people who could decide it then: at the system thread's event of this number.
+    #: If they are too many to name, their number and the hash of their names.
     eligible: tuple[str, ...] = ()
     people_seq: int = 0
+    eligible_digest: str = ""
 
     def same_as(self, other: Decided) -> bool:
         """Return whether this is the same answer by the same person, so that it can be repeated."""

@@ -137,15 +137,24 @@ class PeopleMachine(RuleBasedStateMachine):
             )
             known.groups ^= {group}
         elif what == "role":
-            known.role = data.draw(st.sampled_from(["chat", *_DECIDERS]), label="role")
-            change_person(self.store, name, by="ops", role=known.role)
+            self.set_role(name, data.draw(st.sampled_from(["chat", *_DECIDERS]), label="role"))
         elif what == "away":
-            self._leave_to(name, now, data)
+            self._draw_stand_in(name, data)
         else:
-            remove_person(self.store, name, by="ops")
-            known.active, known.stand_in, known.since = False, "", now
-            for held in self.held:
-                held.live = held.live and held.by.name != name
+            self.leave(name)
+
+    def set_role(self, name: str, role: str) -> None:
+        change_person(self.store, name, by="ops", role=role)
+        self.people[name].role = role
+
+    def leave(self, name: str) -> None:
+        known = self.people[name]
+        known.since = self._now()
+        remove_person(self.store, name, by="ops")
+        known.active = False
+        known.stand_in = ""
+        for held in self.held:
+            held.live = held.live and held.by.name != name
 
     @rule(data=st.data())
     def revoke(self, data: Data) -> None:
@@ -155,15 +164,19 @@ class PeopleMachine(RuleBasedStateMachine):
         for ended in (held, *held.sessions):
             ended.live = False
 
-    def _leave_to(self, name: str, now: int, data: Data) -> None:
+    def _draw_stand_in(self, name: str, data: Data) -> None:
         others = [other for other, known in self.people.items() if known.active and other != name]
-        known = self.people[name]
         stand_in = data.draw(st.sampled_from([*others, ""]), label="stand-in")
-        until = now + data.draw(st.sampled_from([5, 1000]), label="seconds") * SECOND
-        set_stand_in(self.store, name, stand_in, until if stand_in else None, by="ops")
-        known.stand_in, known.until = stand_in, until
+        self.leave_to(name, stand_in, data.draw(st.sampled_from([5, 1000]), label="seconds"))
         if data.draw(st.booleans(), label="time passes"):
             self.clock.advance(6)
+
+    def leave_to(self, name: str, stand_in: str, seconds: int) -> None:
+        """Name who decides for a person for some seconds; without a name, the person is back."""
+        until = self._now() + seconds * SECOND
+        set_stand_in(self.store, name, stand_in, until if stand_in else None, by="ops")
+        self.people[name].stand_in = stand_in
+        self.people[name].until = until
 
     def _sign_in(self, name: str, now: int, *, session: bool) -> None:
         secret, row = create_token(self.store, name, by="ops")
@@ -208,6 +221,10 @@ class PeopleMachine(RuleBasedStateMachine):
         once = [held for held in self.held if self._represents(held.by.name, call, ever=True)]
         choices = data.draw(st.sampled_from([instead, able, once, self.held]), label="choices")
         held = data.draw(st.sampled_from(choices or self.held), label="credential")
+        self.attempt(call, held, type, grants=grants)
+
+    def attempt(self, call: Call, held: Held, type: str, *, grants: bool = False) -> None:
+        """Decide, and check that it counts if and only if this person may do that now."""
         args = {"args": {"n": 99}} if type == "edit" else {}
         grant = self._grant(held.by.name) if grants and call.terms.quorum == 1 else None
         self._now()
@@ -292,10 +309,10 @@ class PeopleMachine(RuleBasedStateMachine):
     def _check_eligible(self, call: Call) -> None:
         """Decisions name all people who could have made them, and nobody else."""
         latest: Any = call.decision or call.votes[-1]
-        reviewers = set(call.terms.reviewers)
         able = sorted(
             name
             for name, known in self.people.items()
-            if known.active and self._names(name) & reviewers
+            if self._meant(name, call)
+            or (known.active and known.role in _DECIDERS and self._represents(name, call))
         )
         assert latest.eligible == tuple(able)

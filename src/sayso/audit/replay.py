@@ -262,6 +262,7 @@ def _signature_fields(event: Event, body: Body) -> dict[str, Any]:
     fields = {name: body[name] for name in names}
     fields |= {"on_behalf_of": body.get("on_behalf_of", "")}
     fields |= {"eligible": tuple(body.get("eligible", ())), "people_seq": body.get("people_seq", 0)}
+    fields["eligible_digest"] = body.get("eligible_digest", "")
     return {"type": body["decision"], "by": event.actor, "at": event.at, **fields}
 
 

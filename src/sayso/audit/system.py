@@ -7,8 +7,9 @@ events record grants, people, their tokens and pruned runs.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -24,17 +25,17 @@ from sayso.audit.chain import (
     is_keyed,
     read_pages,
 )
-from sayso.engine.deciding import is_eligible
 from sayso.engine.grants import grant_bytes
 from sayso.engine.people import credential_bytes, person_bytes
 from sayso.errors import UnknownKey
-from sayso.rows import SYSTEM_THREAD, Credential, Event, Person
+from sayso.rows import SYSTEM_THREAD, Credential, Directory, Event, Person
 from sayso.stores.base import StoreReads
 from sayso.stores.row_checks import row_wrong
 from sayso.stores.seals import Seal, seal_bytes
 from sayso.types import Grant, Micros, look_of
 
 _PAGE = 16  # a seal may hold ten thousand heads
+_MOST_DIRECTORIES = 256
 
 
 class SealedHead(NamedTuple):
@@ -168,6 +169,9 @@ class SystemThread:
         self.tokens: dict[str, Issuance] = {}
         #: Every state of each person, the newest last.
         self.people: dict[str, list[Issuance]] = {}
+        #: The events that changed people; and the people after so many of those.
+        self._people_seqs: list[int] = []
+        self._directories: dict[int, Directory] = {}
         #: Refusals that people lifted.
         self.lifted: set[str] = set()
 
@@ -196,6 +200,7 @@ class SystemThread:
             self.tokens[body["token"]] = Issuance(event, body)
         elif event.type.startswith("person_"):
             states = self.people.setdefault(body["person"], [])
+            self._people_seqs.append(event.seq)
             if event.type == "person_removed":
                 states.append(Issuance(event, states[-1].body, event.at))
             else:
@@ -219,14 +224,20 @@ class SystemThread:
         """Whether events were pruned, of any run."""
         return bool(self._pruned)
 
-    def eligible(self, reviewers: Collection[str], seq: int) -> tuple[str, ...]:
-        """Return the people whom reviewers meant at an event of the system thread."""
-        names: list[str] = []
-        for name, states in self.people.items():
-            past = [state for state in states if state.event.seq <= seq]
-            if past and past[-1].revoked is None and is_eligible(_person(past[-1]), reviewers):
-                names.append(name)
-        return tuple(sorted(names))
+    def directory(self, seq: int) -> Directory:
+        """Return the people as they were at an event of the system thread."""
+        changes = bisect_right(self._people_seqs, seq)
+        directory = self._directories.get(changes)
+        if directory is None:
+            past = (
+                next((state for state in reversed(states) if state.event.seq <= seq), None)
+                for states in self.people.values()
+            )
+            directory = Directory(_person(state) for state in past if state is not None)
+            if len(self._directories) >= _MOST_DIRECTORIES:
+                self._directories.clear()
+            self._directories[changes] = directory
+        return directory
 
     def pruned(self, run: str, at: Micros) -> bool:
         """Return whether events of a run from that time may have been pruned."""

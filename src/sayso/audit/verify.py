@@ -45,6 +45,7 @@ from sayso.audit.replay import (
     run_mismatches,
 )
 from sayso.audit.system import Seals, SystemThread, system_row_problems
+from sayso.engine.deciding import eligible
 from sayso.errors import InvalidCall, StoreError
 from sayso.rows import (
     SYSTEM_THREAD,
@@ -476,17 +477,20 @@ class _ThreadCheck:
         decisions: list[Vote | Decided] = list(found.call.votes)
         if found.call.decision is not None:
             decisions.append(found.call.decision)
-        if any(self._wrong_people(found.call, decision) for decision in decisions):
-            return "names other people who could decide it than the record of people does"
+        for decision in decisions:
+            wrong = self._people_problem(found.call, decision)
+            if wrong:
+                return wrong
         if list_status_of(found.call) == UNASKED:
             return ""
         return self._listing_problem(found)
 
-    def _wrong_people(self, call: Call, decision: Vote | Decided) -> bool:
-        if not decision.people_seq:
-            return False
-        eligible = self._system.eligible(call.terms.reviewers, decision.people_seq)
-        return eligible != decision.eligible
+    def _people_problem(self, call: Call, decision: Vote | Decided) -> str:
+        """Return what is wrong with a decision by the record of people, or ""."""
+        directory = self._system.directory(decision.people_seq)
+        if eligible(call, directory, decision.at) != (decision.eligible, decision.eligible_digest):
+            return "names other people who could decide it than the record of people does"
+        return ""
 
     def _listing_problem(self, found: ListedCall) -> str:
         """Return what hides a request from lists: no MAC covers its tool and the list index."""

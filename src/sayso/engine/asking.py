@@ -82,8 +82,8 @@ def signed_bytes(decided: Decided | Vote) -> bytes:
     words = dumps([decided.message, decided.value, decided.stop])
     content = hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()
     who = (decided.by, decided.on_behalf_of, decided.assurance, decided.channel)
-    parts = (decided.digest, decided.type, *who, list(decided.eligible), decided.people_seq)
-    text = dumps(["decision", *parts, decided.at, content])
+    people = (list(decided.eligible), decided.eligible_digest, decided.people_seq)
+    text = dumps(["decision", decided.digest, decided.type, *who, *people, decided.at, content])
     return text.encode("utf-8", "surrogatepass")
 
 

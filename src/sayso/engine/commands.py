@@ -44,10 +44,8 @@ class Needs(NamedTuple):
     credentials: tuple[str, ...] = ()
     #: People whose stand-in has one of these names.
     absent: tuple[str, ...] = ()
-    #: Also the people who voted for these calls, and those whom the reviewers of the calls mean;
-    #: an edit may bring other reviewers.
+    #: Also the people who voted for these calls, and the directory.
     voters: bool = False
-    new_reviewers: tuple[str, ...] = ()
 
     def joined(self, more: Needs) -> Needs:
         """Return what both need. At most one run may be named."""
@@ -282,7 +280,6 @@ class Decide(CallCommand):
             calls=(self.call,),
             statuses=others,
             voters=True,
-            new_reviewers=() if self.terms is None else self.terms.reviewers,
             system=self.grant is not None,
             refusals_of_calls=True,
             edited_args=(self.args_hash,) if self.args_hash else (),

@@ -29,13 +29,14 @@ from sayso.engine.refusals import (
 from sayso.engine.running import doubt_call, refresh_run, wake, wake_or_end
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import AlreadyDecided, Cancelled, Conflict, Expired, InvalidDecision, NotAllowed
-from sayso.rows import LIVE, Call, CallStatus, Person, Proven, Run
+from sayso.rows import DECIDERS, LIVE, Call, CallStatus, Directory, Person, Proven, Run
 from sayso.types import (
     ASSURANCE,
     Decided,
     Micros,
     Verdict,
     Vote,
+    look_of,
     moment,
     plain_name,
     requester_name,
@@ -50,9 +51,8 @@ _STEP_UP = {
 }
 
 _DOUBT_ANSWERS = ("approve", "respond", "reject")
-#: The roles of people who may decide.
-_VOTERS = ("chat", "reviewer", "admin")
 _OF_VOTE = [field.name for field in fields(Vote)]
+_OF_PEOPLE = ("eligible", "eligible_digest", "people_seq")
 
 
 def decide(work: UnitOfWork, command: Decide) -> Call:
@@ -88,7 +88,7 @@ def decide(work: UnitOfWork, command: Decide) -> Call:
             "enter its result (respond), or give up (reject)"
         )
     decided = _unsigned(work, command, digest, by, on_behalf_of)
-    decided = signed(work, replace(decided, **_eligible(work, call)))
+    decided = signed(work, replace(decided, **_eligible_facts(work, call)))
     if command.type == "reject":
         call = _reject(work, call, command, decided)
     elif command.type == "respond":
@@ -200,9 +200,46 @@ def _may_be_represented(call: Call, person: Person) -> bool:
     is_requester = not call.terms.requester_decides and person.name == plain_name(
         requester_name(call.requester)
     )
-    return (
-        person.role in ("reviewer", "admin") and is_meant(call, person.names) and not is_requester
-    )
+    return person.role in DECIDERS and is_meant(call, person.names) and not is_requester
+
+
+def eligible(call: Call, directory: Directory, at: Micros) -> tuple[tuple[str, ...], str]:
+    """Return who could decide a request at that time, or a hash if they are too many to name.
+
+    It says of all people what ``check_reviewer`` says of one, whatever credential they have.
+    """
+    requester = plain_name(requester_name(call.requester))
+    also: set[str] = set()
+    never: set[str] = set()
+    for absent in directory.away:
+        stand_in = directory.person(absent.stand_in)
+        if (
+            stand_in is not None
+            and stand_in.role in DECIDERS
+            and stand_in.name != requester
+            and absent.has_stand_in(stand_in.name, at)
+            and _may_be_represented(call, absent)
+        ):
+            also.add(stand_in.name)
+    asker = directory.person(plain_name(call.requester))
+    if asker is not None and asker.role == "chat" and is_meant(call, asker.names):
+        also.add(asker.name)
+    if requester and not call.terms.requester_decides:
+        never.add(requester)
+    agent = plain_name(call.agent)
+    namesake = directory.by_look.get(look_of(agent))
+    if namesake is not None and namesake.name.casefold() == agent.casefold():
+        never.add(namesake.name)
+    return directory.eligible(call.terms.reviewers, also, never)
+
+
+def _eligible_facts(work: UnitOfWork, call: Call) -> dict[str, Any]:
+    """Return what a decision records of the people who could have made it."""
+    directory = work.directory
+    if not directory.seq:
+        return {}  # nobody was ever registered
+    names, digest = eligible(call, directory, work.now)
+    return {"eligible": names, "eligible_digest": digest, "people_seq": directory.seq}
 
 
 def counts(work: UnitOfWork, call: Call, vote: Vote) -> bool:
@@ -215,8 +252,8 @@ def counts(work: UnitOfWork, call: Call, vote: Vote) -> bool:
                 return False  # the row of the person who proved who they are is gone
             continue
         asked_here = name == plain_name(call.requester)
-        roles = _VOTERS if asked_here else _VOTERS[1:]
-        current = person.active and vote.at >= person.since and person.role in roles
+        may_decide = person.role in DECIDERS or (asked_here and person.role == "chat")
+        current = person.active and vote.at >= person.since and may_decide
         if not current or (name == whose and not is_meant(call, person.names)):
             return False
     return True
@@ -254,19 +291,6 @@ def _unsigned(
         value=command.value if command.type == "respond" else None,
         stop=command.stop,
     )
-
-
-def _eligible(work: UnitOfWork, call: Call) -> dict[str, Any]:
-    """Return what a decision records of the people who could have made it."""
-    reviewers = call.terms.reviewers
-    names = sorted(person.name for person in work.reviewers if is_eligible(person, reviewers))
-    return {"eligible": tuple(names), "people_seq": work.reviewers_seq if names else 0}
-
-
-def is_eligible(person: Person, reviewers: Collection[str]) -> bool:
-    """Return whether a person is one of the reviewers of a request."""
-    voter = person.active and person.role in _VOTERS
-    return voter and not person.names.isdisjoint(reviewers)
 
 
 def _reject(work: UnitOfWork, call: Call, command: Decide, decided: Decided) -> Call:
@@ -373,7 +397,7 @@ def _revise(
         expires_at=min(ends, default=None),
         refusals=shown_ids(known_refusals(work, call, command.args_hash)),
     )
-    decided = replace(decided, digest=call.digest, **_eligible(work, call))
+    decided = replace(decided, digest=call.digest, **_eligible_facts(work, call))
     return call, signed(work, decided)
 
 
@@ -401,17 +425,11 @@ def _emit(
         value=decided.value,
         signature=decided.signature,
         **({"on_behalf_of": decided.on_behalf_of} if decided.on_behalf_of else {}),
-        **_eligible_facts(decided),
+        **({name: getattr(decided, name) for name in _OF_PEOPLE} if decided.people_seq else {}),
         **({} if work.passkey is None else {"passkey": work.passkey}),
         **({"stop": True} if decided.stop else {}),
         **more,
     )
-
-
-def _eligible_facts(decided: Decided) -> dict[str, object]:
-    if not decided.eligible:
-        return {}
-    return {"eligible": decided.eligible, "people_seq": decided.people_seq}
 
 
 def _check_grant(call: Call, command: Decide, by: Proven, on_behalf_of: str) -> None:

@@ -20,6 +20,7 @@ from sayso.rows import (
     Call,
     CallStatus,
     Credential,
+    Directory,
     EffectKey,
     Event,
     Message,
@@ -38,6 +39,8 @@ from sayso.types import Grant, Micros, Refusal, look_of
 _body = json_encoder(sort_keys=True)
 
 T = TypeVar("T", EffectKey, Person, Credential)
+
+NOBODY = Directory()
 
 #: The counter of a run for each open status of its calls.
 COUNTERS = {
@@ -87,9 +90,8 @@ class UnitOfWork:
     grants: dict[str, Grant] = field(default_factory=dict)
     #: People and agents, by the look of their names.
     people: dict[str, Person] = field(default_factory=dict)
-    #: The people whom the reviewers of the calls mean, and the system thread's last event then.
-    reviewers: tuple[Person, ...] = ()
-    reviewers_seq: int = 0
+    #: Everyone, for the record of who could decide. It gives nobody a right.
+    directory: Directory = NOBODY
     #: Credentials, by the hash of their secret.
     credentials: dict[str, Credential] = field(default_factory=dict)
     #: The taken effect keys among those of the calls that may start; and the calls of other runs

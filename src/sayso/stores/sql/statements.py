@@ -24,10 +24,9 @@ from sayso.rows import (
     StoredMessage,
     Thread,
     Tool,
-    names_text,
 )
 from sayso.stores.seals import Seal
-from sayso.types import GROUP, Grant, Refusal
+from sayso.types import Grant, Refusal
 
 
 class ResultSet(Protocol):
@@ -214,14 +213,19 @@ LOAD_EFFECT = f"SELECT {EFFECT} FROM effect WHERE key = ?"
 LOAD_EFFECTS = f"SELECT {EFFECT} FROM effect WHERE key > ? ORDER BY key LIMIT ?"
 LOAD_TOOL = f"SELECT {TOOL} FROM tool WHERE digest = ?"
 LOAD_PERSON = f"SELECT {PERSON} FROM person WHERE look = ?"
+LOAD_ACTOR = LOAD_PERSON + " OR (stand_in <> '' AND stand_in = ?)"
 LOAD_PEOPLE = f"SELECT {PERSON} FROM person ORDER BY name"
 LOAD_ABSENT = f"SELECT {PERSON} FROM person WHERE stand_in <> '' AND stand_in = ?"
 LOAD_ALL_ABSENT = f"SELECT {PERSON} FROM person WHERE stand_in <> '' ORDER BY name"
-# One statement, so that the people are those of that event. The groups are a JSON array.
-_IN_GROUP = "groups LIKE ? ESCAPE '!'"
-LOAD_REVIEWERS = (
-    f"SELECT {PERSON}, (SELECT seq FROM thread WHERE id = '{SYSTEM_THREAD}') "
-    "FROM person WHERE status = 'active' AND ({})"
+# One statement, so that the people are those of that event.
+LOAD_DIRECTORY = (
+    f"SELECT {PERSON}, last_seq, last_hash FROM (SELECT seq AS last_seq, head AS last_hash "
+    f"FROM thread WHERE id = '{SYSTEM_THREAD}') AS system LEFT JOIN person ON true"
+)
+MOST_SYSTEM_EVENTS = 200
+LOAD_SYSTEM_EVENTS = (
+    f"SELECT seq, hash, type, body FROM event WHERE thread = '{SYSTEM_THREAD}' AND seq >= ? "
+    f"ORDER BY seq LIMIT {MOST_SYSTEM_EVENTS}"
 )
 LOAD_CREDENTIAL = f"SELECT {CREDENTIAL} FROM credential WHERE hash = ?"
 LOAD_CREDENTIALS = f"SELECT {CREDENTIAL} FROM credential ORDER BY created, id"
@@ -297,22 +301,6 @@ CHECK_TABLES = "SELECT " + ", ".join(
         "effect": EFFECT,
     }.items()
 )
-
-
-def load_reviewers(reviewers: Iterable[str]) -> tuple[str, list[str]]:
-    """Return a statement, with its values, that finds the people whom these reviewers mean."""
-    conditions: list[str] = []
-    values: list[str] = []
-    for name in sorted(reviewers):
-        if name.startswith(GROUP):
-            text = names_text((name.removeprefix(GROUP),))[1:-1]
-            escaped = "".join(f"!{char}" if char in "!%_" else char for char in text)
-            conditions.append(_IN_GROUP)
-            values.append(f"%{escaped}%")
-        else:
-            conditions.append("name = ?")
-            values.append(name)
-    return LOAD_REVIEWERS.format(" OR ".join(conditions)), values
 
 
 def _picked(columns: str, some: str) -> itemgetter[Any]:

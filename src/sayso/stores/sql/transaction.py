@@ -6,16 +6,18 @@ saves those of a ``UnitOfWork``. A store adds its connection, its locking and it
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from sayso.engine import EngineDeps, UnitOfWork
 from sayso.engine.commands import Needs
-from sayso.engine.unit_of_work import check_not_put_back
+from sayso.engine.unit_of_work import NOBODY, check_not_put_back
 from sayso.rows import (
     SYSTEM_THREAD,
     Call,
+    Directory,
     Run,
     Thread,
     Tool,
@@ -76,13 +78,15 @@ _MAX_CACHED = 20_000
 class ToolCache:
     """Tools and search keys that are in the database, so they need not be written again.
 
-    Many calls name the same tool and search key. Filled after commits.
+    Many calls name the same tool and search key. Filled after commits. The directory is checked
+    against the record whenever it is used.
     """
 
     def __init__(self) -> None:
         #: A tool never changes under its digest, so readers are served from here too.
         self.tools: dict[str, Tool] = {}
         self.search_keys: dict[int, float] = {}
+        self.directory = NOBODY
 
     def learn(self, tools: Iterable[Tool], keys: Iterable[SearchKey | GroupKey] = ()) -> None:
         if len(self.tools) + len(self.search_keys) > _MAX_CACHED:
@@ -120,6 +124,16 @@ class StoreParts(NamedTuple):
     decode: RowDecoder
     #: ``None`` if the database's own clock counts.
     clock: Callable[[], Micros] | None
+
+
+class _PeopleAnswers(NamedTuple):
+    """What the database answers about people, and their credentials."""
+
+    people: list[tuple[str, Answers]]
+    presented: list[Answers]
+    owned: list[Answers]
+    #: The system thread's events since the directory was read.
+    events: Answers
 
 
 class SqlTransaction:
@@ -188,38 +202,80 @@ class SqlTransaction:
         self._load_people(work, needs, people)
         return work
 
-    def _ask_people(self, needs: Needs) -> list[tuple[bool, Answers]]:
-        """Ask for people, then for credentials; each with whether one bad row raises."""
+    def _ask_people(self, needs: Needs) -> _PeopleAnswers:
         ask = self._ask
         share = self._dialect.share
-        answers: list[tuple[bool, Answers]] = []
-        for look in sorted({look_of(name) for name in needs.people}):
-            answers.append((True, ask(sql.LOAD_PERSON + share, (look,))))
-        for name in needs.absent:
-            answers.append((False, ask(sql.LOAD_ABSENT, (name,))))
-        for hash in needs.credentials:
-            answers.append((True, ask(sql.LOAD_CREDENTIAL + share, (hash,))))
-        for name in needs.credentials_of:
-            answers.append((False, ask(sql.LOAD_CREDENTIALS_OF, (name,))))
-        return answers
-
-    def _load_people(
-        self, work: UnitOfWork, needs: Needs, asked: Sequence[tuple[bool, Answers]]
-    ) -> None:
-        count = len({look_of(name) for name in needs.people}) + len(needs.absent)
-        for number, (strict, answers) in enumerate(asked):
-            decode = self._decode.each if strict else self._decode.genuine
-            if number < count:
-                for person in decode(person_from, answers):
-                    work.people[person.look] = person
+        looks = {look_of(name): name for name in needs.people}
+        people: list[tuple[str, Answers]] = []
+        for look, name in sorted(looks.items()):
+            if name in needs.absent:
+                people.append((look, ask(sql.LOAD_ACTOR + share, (look, name))))
             else:
-                for credential in decode(credential_from, answers):
-                    work.credentials[credential.hash] = credential
+                people.append((look, ask(sql.LOAD_PERSON + share, (look,))))
+        presented = [ask(sql.LOAD_CREDENTIAL + share, (hash,)) for hash in needs.credentials]
+        owned = [ask(sql.LOAD_CREDENTIALS_OF, (name,)) for name in needs.credentials_of]
+        events: Answers = ()
+        if needs.voters:
+            events = ask(sql.LOAD_SYSTEM_EVENTS, (self._tool_cache.directory.seq,))
+        return _PeopleAnswers(people, presented, owned, events)
+
+    def _load_people(self, work: UnitOfWork, needs: Needs, asked: _PeopleAnswers) -> None:
+        decode = self._decode
+        for look, answers in asked.people:
+            for row in answers:
+                # A bad row of the person raises; one of a person whom they represent is ignored.
+                if row[1] == look:
+                    work.people[look] = decode.one(person_from, row)
+                else:
+                    for absent in decode.genuine(person_from, (row,)):
+                        work.people[absent.look] = absent
+        for answers in asked.presented:
+            for credential in decode.each(credential_from, answers):
+                work.credentials[credential.hash] = credential
+        for answers in asked.owned:
+            for credential in decode.genuine(credential_from, answers):
+                work.credentials[credential.hash] = credential
         if needs.voters:
             self._load_voters(work, needs)
+            work.directory = self._directory(list(asked.events))
+
+    def _directory(self, events: list[Any]) -> Directory:
+        """Return everyone who is active: as known, but for those who were changed since."""
+        known = self._tool_cache.directory
+        if not events and not known.seq:
+            return known
+        changed: set[str] | None = None
+        if 0 < len(events) < sql.MOST_SYSTEM_EVENTS and events[0][1] == known.head:
+            if len(events) == 1:
+                return known
+            bodies = [body for _, _, type, body in events[1:] if type.startswith("person_")]
+            changed = {json.loads(body)["person"] for body in bodies}
+        directory = self._changed_directory(known, events, changed)
+        self._tool_cache.directory = directory
+        return directory
+
+    def _changed_directory(
+        self, known: Directory, events: list[Any], changed: set[str] | None
+    ) -> Directory:
+        """Read those who were changed, or everyone if it is not known who was."""
+        if changed is not None and not changed:
+            return known.at(*events[-1][:2])
+        statement = sql.LOAD_DIRECTORY
+        if changed is not None:
+            statement += f" AND name IN ({', '.join('?' * len(changed))})"
+        rows = list(self._ask(statement, tuple(sorted(changed or ()))))
+        if not rows:
+            return NOBODY
+        people = self._decode.genuine(person_from, [r[:-2] for r in rows if r[0] is not None])
+        *_, seq, head = rows[0]
+        if changed is None:
+            return Directory(people, seq, head)
+        if head != events[-1][1]:  # another person was changed meanwhile
+            return self._changed_directory(known, events, None)
+        return known.later(people, seq, head)
 
     def _load_voters(self, work: UnitOfWork, needs: Needs) -> None:
-        """Load the people who voted for the calls, and those who could decide them."""
+        """Load the people who voted for the calls."""
         calls = [work.calls[name] for name in needs.calls if name in work.calls]
         votes = [vote for call in calls for vote in call.votes]
         looks = {look_of(name) for vote in votes for name in (vote.by, vote.on_behalf_of) if name}
@@ -227,15 +283,9 @@ class SqlTransaction:
         answer_lists = [
             self._ask(statement, (look,)) for look in sorted(looks - work.people.keys())
         ]
-        reviewers = {*needs.new_reviewers, *(n for call in calls for n in call.terms.reviewers)}
-        eligible = self._ask(*sql.load_reviewers(reviewers)) if reviewers else ()
         for answers in answer_lists:
             for person in self._decode.each(person_from, answers):
                 work.people[person.look] = person
-        rows = list(eligible)
-        if rows:
-            work.reviewers = tuple(self._decode.genuine(person_from, rows))
-            work.reviewers_seq = rows[0][-1]
 
     def _ask_refusals(self, needs: Needs, calls: Iterable[Call] = ()) -> list[Answers]:
         """Ask for refusals. ``calls`` are those of ``needs.calls``, if they are loaded already."""
