@@ -34,6 +34,18 @@ def test_every_command_and_option_has_a_help() -> None:
         todo += getattr(command, "commands", {}).values()
 
 
+def test_usage_names_arguments_without_braces() -> None:
+    usages, todo = [], [typer.main.get_command(app)]
+    while todo:
+        command = todo.pop()
+        context = typer.Context(command, info_name=command.name)
+        usages.append(command.get_usage(context))
+        todo += getattr(command, "commands", {}).values()
+    assert "Usage: approve [OPTIONS] ID" in usages
+    assert "Usage: serve [OPTIONS] [MODULE:ATTRIBUTE]..." in usages
+    assert [usage for usage in usages if "{" in usage] == []
+
+
 def test_every_command_accepts_store_option() -> None:
     root = typer.main.get_command(app)
     for name in ("inbox", "show", "approve", "reject", "edit", "respond", "cancel", "history"):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperArgument, TyperGroup
 
 import sayso
 from sayso import codec, text
@@ -341,6 +341,16 @@ def as_admin(
 
 
 # -- the command line itself
+
+
+def _usage_name(self: TyperArgument) -> str:
+    """Return an argument as in a usage line: ``ID``, ``[NAME]`` or ``NAME...``."""
+    name = self.display_name_raw if self.required else f"[{self.display_name_raw}]"
+    return name if self.nargs == 1 else f"{name}..."
+
+
+# Typer writes {ID} for an argument that is required.
+TyperArgument._usage_display_name = _usage_name  # type: ignore[method-assign]
 
 
 class Commands(TyperGroup):
