@@ -1,9 +1,10 @@
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vitest/config";
+import { thirdPartyLicenses } from "./third-party.js";
 
 // No hashes in file names: the build is committed, and `make pages` compares it with a fresh one.
 export default defineConfig({
-  plugins: [react()],
+  plugins: [react(), thirdPartyLicenses()],
   build: {
     outDir: "../src/sayso/server/static",
     emptyOutDir: true,
