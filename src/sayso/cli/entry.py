@@ -45,6 +45,7 @@ COMMANDS = {
     "recover": ("admin", "recover"),
     "prune": ("admin", "prune"),
     "doctor": ("doctor", "doctor"),
+    "selftest": ("selftest", "selftest"),
 }
 
 #: Packages of the extra ``server``, which ``serve``, ``worker`` and ``demo`` need.

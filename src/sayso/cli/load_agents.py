@@ -37,7 +37,7 @@ def load_together(targets: Sequence[str], url: str) -> tuple[Store, list[Resumab
     Without ``--store`` and ``SAYSO_STORE`` it is the agents' own. A worker on another store than
     its agents would wait forever.
     """
-    agents = [_load_target(target) for target in targets]
+    agents = load_agents(targets)
     own = [store for agent in agents if (store := store_of(agent)) is not None]
     unsaid = url == DEFAULT_STORE and not os.environ.get("SAYSO_STORE")
     shared = own[0] if own and unsaid else open_store(url)
@@ -48,6 +48,11 @@ def load_together(targets: Sequence[str], url: str) -> tuple[Store, list[Resumab
         if wrong := store_mismatch(agent, shared):
             raise Usage(f"{wrong}: pass --store, or do not name a store in your code")
     return shared, agents
+
+
+def load_agents(targets: Sequence[str]) -> list[Resumable]:
+    """Load agents without giving them a store."""
+    return [_load_target(target) for target in targets]
 
 
 def _load_target(target: str) -> Resumable:

@@ -125,7 +125,7 @@ def _add(work: UnitOfWork, command: Propose, new: NewCall, call: Call) -> Call:
     """Add a new call: denied, refused, allowed, or asked about."""
     verdict = new.terms.verdict
     policy = f"policy:{new.terms.rule}"
-    origin = {"trace": new.trace} if new.trace else {}
+    origin: dict[str, Any] = {"trace": new.trace} if new.trace else {}
     if verdict is Verdict.DENY:
         why = new.terms.description
         status = CallStatus.REJECTED
