@@ -15,7 +15,7 @@ UNITS := $(wildcard $(addprefix tests/, channels/test_card.py engine gate inbox 
 	test_codec.py test_keys.py test_sync.py test_text.py test_types.py))
 
 .DEFAULT_GOAL := help
-.PHONY: demo quick test test-all programs test-agents versions check lint types imports generated pages pictures bench chaos ui docs site update clean help
+.PHONY: demo quick test test-all programs test-agents versions check lint types imports generated pages pictures bench chaos ui docs site release release-check update clean help
 
 demo: $(LIGHT) ## play with a scripted agent, no key needed; pass options as ARGS="--terminal"
 	$(BIN)/sayso demo $(ARGS)
@@ -96,6 +96,10 @@ docs: $(READY) ## rewrite the generated pages
 site: $(READY) ## build the documentation site into build/site; a broken link or a warning fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
+release: release-check
+release-check: $(READY) ## build dist/ and use it in new environments: each Python, each extra, newest and lowest versions
+	$(BIN)/python scripts/release_check.py $(ARGS)
+
 pictures: $(READY) ## render the screenshots of the documentation again
 	@mkdir -p docs/images
 	SAYSO_PICTURES=$(CURDIR)/docs/images $(BIN)/pytest -q tests/pages -k pictures
@@ -105,7 +109,7 @@ clean: ## remove the environment, caches and builds
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## show this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-11s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-13s %s\n", $$1, $$2 }'
 
 # The environment, made again when the pinned versions change: with everything for the tests, or with
 # just what the demo needs. Each candidate is really started, because a version manager may put

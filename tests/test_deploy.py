@@ -149,7 +149,9 @@ def test_image_context_has_the_needed_files() -> None:
     assert {line[1:] for line in ignored if line.startswith("!")} == sources
     assert all((ROOT / name).exists() for name in sources)
     project = PROJECT["project"]
-    needed = {"pyproject.toml", project["readme"], *project["license-files"]}
+    page = PROJECT["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+    needed = {"pyproject.toml", *(one["path"] for one in page["fragments"])}
+    needed |= {Path(path).parts[0] for path in project["license-files"]}
     needed |= {
         Path(p).parts[0] for p in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     }

@@ -2,39 +2,113 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-SERVER = ("fastapi", "httptools", "prometheus_client", "standardwebhooks", "starlette", "uvicorn")
+SUITES = ("StoreSuite", "AdapterSuite", "check_store")
+#: What needs each extra: a command, or some Python. Other extras are an adapter or a channel.
+NEEDS = {
+    "mcp": ["proxy --config mcp.json", "mcp"],
+    "oidc": ["import sayso.server.oidc"],
+    "openai": ["sayso.Agent('a', model='openai:m', tools=[]).run_sync('hello')"],
+    "otel": ["import sayso.agent.tracing"],
+    "passkeys": ["import sayso.server.passkeys"],
+    "postgres": [
+        "inbox --store postgresql://localhost/x",
+        "worker shop:agent --store postgresql://localhost/x",
+        "sayso.open_store('postgresql://localhost/x')",
+    ],
+    "server": ["serve", "demo", "worker shop:agent --metrics 0", "sayso.create_app"],
+    "temporal": [
+        "worker shop:agent --dispatch temporal://localhost",
+        "import sayso.adapters.temporal",
+    ],
+    "testing": [f"import sayso.testing; sayso.testing.{name}" for name in SUITES],
+}
+AGENT = """
+import sayso
+from sayso.testing import ScriptedModel
+agent = sayso.Agent("a", model=ScriptedModel([]), tools=[])
+"""
 
 
-def without_server(code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run code in a process that cannot import the packages of the extra ``server``."""
-    hide = f"import sys\nfor name in {SERVER!r}: sys.modules[name] = None\n"
+def canonical(name: str) -> str:
+    return re.sub("[-_.]+", "-", name.lower())
+
+
+@cache
+def hidden() -> set[str]:
+    """The installed modules that ``pip install sayso`` alone does not bring."""
+    kept, todo = set(), ["sayso"]
+    while todo:
+        name = canonical(todo.pop())
+        if name not in kept:
+            kept.add(name)
+            needed = map(Requirement, metadata.requires(name) or ())
+            todo += [n.name for n in needed if not n.marker or n.marker.evaluate({"extra": ""})]
+    owners = metadata.packages_distributions().items()
+    extra = {module for module, names in owners if kept.isdisjoint(map(canonical, names))}
+    return extra | {"sayso_testing"}  # an editable install of sayso has it
+
+
+def without_extras(code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run code in a process that has what ``pip install sayso`` brings, and nothing else."""
+    hide = f"import sys\nsys.modules.update(dict.fromkeys({hidden()!r}))\nimport sayso\n"
+    environment = {name: value for name, value in os.environ.items() if name != "UV"}
     command = [sys.executable, "-c", hide + code]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120
+    )
 
 
-@pytest.mark.parametrize("command", ["serve", "demo"])
-def test_missing_server_names_the_extra(command: str, tmp_path: Path) -> None:
-    code = f"sys.argv = ['sayso', {command!r}]\nfrom sayso.cli.entry import main\nmain()"
-    ran = without_server(code, tmp_path)
-    assert ran.returncode == 1
-    assert f"sayso {command} needs the web server" in ran.stderr
-    assert "pip install 'sayso[server]'" in ran.stderr
-    assert "Traceback" not in ran.stderr
+def program(command: str) -> str:
+    """Return code that runs our command line."""
+    return f"sys.argv = {['sayso', *command.split()]!r}\nfrom sayso.cli.entry import main\nmain()"
+
+
+@pytest.mark.parametrize("extra", sorted(PROJECT["optional-dependencies"].keys() - {"dev"}))
+def test_missing_extra_is_named(extra: str, tmp_path: Path) -> None:
+    module = extra.replace("-", "_")
+    folder = "adapters" if find_spec(f"sayso.adapters.{module}") else "channels"
+    (tmp_path / "shop.py").write_text(AGENT)
+    (tmp_path / "mcp.json").write_text('{"mcpServers": {}}')
+    for use in NEEDS.get(extra, [f"import sayso.{folder}.{module}"]):
+        is_code = use.startswith(("import", "from", "sayso."))
+        ran = without_extras(use if is_code else program(use), tmp_path)
+        assert ran.returncode != 0, use
+        last = ran.stderr.strip().splitlines()[-1].replace('"', "'")
+        assert f"pip install 'sayso[{extra}]'" in last, (use, ran.stderr)
+        assert is_code or "Traceback" not in ran.stderr, (use, ran.stderr)
+
+
+def test_worker_needs_no_web_server(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(AGENT)
+    code = f"""
+import os, signal
+import sayso.worker
+stop = lambda worker: os.kill(os.getpid(), signal.SIGTERM)
+sayso.worker.Worker.run = lambda worker, run=sayso.worker.Worker.run: stop(worker) or run(worker)
+{program("worker shop:agent --store sqlite:///sayso.db")}"""
+    ran = without_extras(code, tmp_path)
+    assert ran.stdout.startswith("Resuming runs of a "), ran.stderr
 
 
 def test_library_and_cli_work_without_server(tmp_path: Path) -> None:
     code = """
-import sayso, sayso.testing
+import sayso.testing
 gate = sayso.Gate("sayso.db", wait=0)
 pay = gate.guard(lambda to: f"paid {to}", name="pay")
 try:
@@ -46,11 +120,8 @@ sayso.Agent, sayso.Worker, sayso.Client, sayso.RemoteGate, sayso.testing.Scripte
 try: sayso.create_app
 except ImportError as error: print(error)
 gate.close()
-sys.argv = ["sayso", "history"]
-from sayso.cli.entry import main
-main()
-"""
-    ran = without_server(code, tmp_path)
+""" + program("history")
+    ran = without_extras(code, tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("paid ana\ncreate_app needs the web server")
     assert "Pay: ana" in ran.stdout.split("sayso[server]")[1]
@@ -69,23 +140,6 @@ def test_pinned_versions_cover_declared_ranges() -> None:
             assert name == "sayso" or name in pinned[file], f"{name}: run make update"
 
 
-def test_missing_test_kit_names_its_install_line(tmp_path: Path) -> None:
-    code = """
-import sys
-sys.modules["sayso_testing"] = None
-import sayso.testing
-sayso.testing.ScriptedModel, sayso.testing.FakeClock, sayso.testing.ScriptedReviewer
-for name in ("StoreSuite", "AdapterSuite", "check_store"):
-    try: getattr(sayso.testing, name)
-    except ImportError as error: print(error)
-"""
-    command = [sys.executable, "-c", code]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    lines = ran.stdout.splitlines()
-    assert len(lines) == 3
-    assert all(line.endswith('pip install "sayso[testing]"') for line in lines)
-
-
 def test_two_wheels_divide_the_test_suites(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(tmp_path)]
     subprocess.run([*build, str(ROOT), str(ROOT / "testkit")], check=True, timeout=170)
@@ -100,6 +154,10 @@ def test_two_wheels_divide_the_test_suites(tmp_path: Path) -> None:
     info = f"sayso_testing-{version}.dist-info"
     assert {name.split("/")[0] for name in kit.namelist()} == {"sayso_testing", info}
     assert {"sayso_testing/py.typed", f"{info}/licenses/LICENSE"} <= set(kit.namelist())
+    # A registry has none of the files that the README links to.
+    for file, name in ((wheel, "sayso"), (kit, "sayso_testing")):
+        page = file.read(f"{name}-{version}.dist-info/METADATA").decode().split("\n\n", 1)[1]
+        assert re.findall(r"\]\((?!https://|#)[^)]*\)", page) == []
     # The suites look inside: each distribution names the other's version.
     assert f"Requires-Dist: sayso=={version}" in kit.read(f"{info}/METADATA").decode()
     assert PROJECT["optional-dependencies"]["testing"] == [f"sayso-testing=={version}"]

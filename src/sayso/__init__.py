@@ -5,8 +5,12 @@ Every public name is imported on first use, so that ``import sayso`` loads nothi
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+if sys.platform == "win32":
+    raise ImportError("Sayso runs on Linux and macOS. On Windows, install and run it inside WSL 2.")
 
 if TYPE_CHECKING:
     from sayso.agent import Agent, Context, RunResult, RunState

@@ -8,6 +8,7 @@ tool use, so that loads the standard library only.
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from importlib import import_module
@@ -48,7 +49,7 @@ COMMANDS = {
     "selftest": ("selftest", "selftest"),
 }
 
-#: Packages of the extra ``server``, which ``serve``, ``worker`` and ``demo`` need.
+#: Packages of the extra ``server``, which ``serve``, ``demo`` and ``worker --metrics`` need.
 _SERVER = {"fastapi", "httptools", "prometheus_client", "standardwebhooks", "starlette", "uvicorn"}
 
 
@@ -89,12 +90,33 @@ def main() -> None:
     except ModuleNotFoundError as missing:
         if (missing.name or "").split(".")[0] not in _SERVER:
             raise
+        if name == "demo":
+            _fetch_server()
         print(
             f"sayso {name} needs the web server. Install it with:\n\n"
             "    pip install 'sayso[server]'",
             file=sys.stderr,
         )
         sys.exit(1)
+
+
+def _fetch_server() -> None:
+    """Start ``uvx sayso demo`` again with the extra ``server``. Return if uvx did not start it.
+
+    uvx installs a package without extras into an environment that nobody keeps. Under ``uv run``,
+    the project is the place to add the extra.
+    """
+    uv = os.environ.get("UV")
+    if not uv or "UV_RUN_RECURSION_DEPTH" in os.environ:
+        return
+    import json
+    from importlib.metadata import distribution
+
+    origin = json.loads(distribution("sayso").read_text("direct_url.json") or "{}").get("url")
+    wanted = f"sayso[server] @ {origin}" if origin else f"sayso[server]=={__version__}"
+    print(f"Fetching the web server: uvx --from '{wanted}' sayso demo", file=sys.stderr, flush=True)
+    command = [uv, "tool", "run", "--python", sys.base_prefix, "--from", wanted, "sayso"]
+    os.execve(uv, [*command, *sys.argv[1:]], {**os.environ, "UV_RUN_RECURSION_DEPTH": "1"})
 
 
 if __name__ == "__main__":

@@ -314,11 +314,15 @@ def worker(
     with closing(shared):
 
         async def work() -> None:
-            from sayso.server.monitoring import Metrics
             from sayso.worker import Worker
 
-            figures = Metrics()
-            worker = Worker(agents, shared, concurrency=concurrency, on_step=figures.step)
+            on_step = None
+            if metrics is not None:
+                from sayso.server.monitoring import Metrics  # needs the web server's packages
+
+                figures = Metrics()
+                on_step = figures.step
+            worker = Worker(agents, shared, concurrency=concurrency, on_step=on_step)
             working = worker if dispatch is None else _temporal_dispatch(worker, dispatch)
             interrupts = 0
 
