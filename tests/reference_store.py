@@ -577,22 +577,24 @@ class ReferenceStore:
 
     def overdue(self, limit: int = 100) -> list[Due]:
         now = self.now()
-        expired = [
-            (call.expires_at or 0, Due(call.thread, call.run, call.id))
-            for call in list(self._calls.values())
-            if call.overdue(now)
-        ]
+        expired, held = (
+            [
+                (call.due_at or 0, Due(call.thread, call.run, call.id))
+                for call in list(self._calls.values())
+                if call.overdue(now) and bool(call.held) == is_held
+            ]
+            for is_held in (False, True)
+        )
         lapsed = [
             (run.ready_at or 0, Due(run.thread, run.id, None))
             for run in list(self._runs.values())
             if run.owner is not None and run.due(now)
         ]
-        first = [sorted(due, key=lambda pair: pair[0])[:limit] for due in (expired, lapsed)]
+        first = [sorted(due, key=lambda pair: pair[0])[:limit] for due in (expired, held, lapsed)]
         return [due for found in first for _, due in found]
 
     def next_due(self, after: Micros = 0) -> Micros | None:
-        asked = [c for c in list(self._calls.values()) if c.status is CallStatus.ASKED]
-        times = [call.expires_at for call in asked]
+        times = [call.due_at for call in list(self._calls.values())]
         times += [run.ready_at for run in list(self._runs.values())]
         return min((time for time in times if time is not None and time > after), default=None)
 

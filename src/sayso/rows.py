@@ -170,6 +170,24 @@ class Call(NamedTuple):
         return reads or self.status is CallStatus.RUNNING
 
     @property
+    def held(self) -> Decided | None:
+        """The decision that was made and has not taken effect, because it can still be undone."""
+        return self.decision if self.status is CallStatus.ASKED else None
+
+    @property
+    def as_asked(self) -> Call:
+        """The row as its agent may see it: a decision that can be undone is not made yet."""
+        is_held = self.status is CallStatus.ASKED and self.decision is not None
+        return self._replace(decision=None) if is_held else self
+
+    @property
+    def due_at(self) -> Micros | None:
+        """When the clock changes a request that is asked about: it is decided, or expires."""
+        if self.status is not CallStatus.ASKED:
+            return None
+        return self.expires_at if self.decision is None else self.decision.not_before
+
+    @property
     def unsettled(self) -> Doubt | None:
         """The doubt of this call, if ``settle=`` was not called about it yet."""
         doubt = self.doubt if self.status is CallStatus.IN_DOUBT else None
@@ -181,9 +199,11 @@ class Call(NamedTuple):
         return doubt is not None and doubt.running_until > now
 
     def overdue(self, now: Micros) -> bool:
-        """Return whether the request has expired, and is still to be closed."""
-        is_open = self.status is CallStatus.ASKED
-        return is_open and self.expires_at is not None and self.expires_at <= now
+        """Return whether the request has expired, or its decision takes effect now."""
+        if self.status is not CallStatus.ASKED:
+            return False
+        ends = self.expires_at if self.decision is None else self.decision.not_before
+        return ends is not None and ends <= now
 
     def askable(self, now: Micros) -> bool:
         """Return whether ``settle=`` may be called about this call now, and was not yet."""

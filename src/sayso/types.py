@@ -552,6 +552,7 @@ class Vote(_Written):
     eligible: tuple[str, ...] = ()
     people_seq: int = 0
     eligible_digest: str = ""
+    not_before: Micros = 0
     #: Always the same for an approval; here because the signature covers them.
     value: ClassVar[None] = None
     stop: ClassVar[bool] = False
@@ -579,6 +580,10 @@ class Decided(_Written):
     eligible: tuple[str, ...] = ()
     people_seq: int = 0
     eligible_digest: str = ""
+    #: When it takes effect, if it can be undone until then; else 0.
+    not_before: Micros = 0
+    #: What undoing it needs, as JSON (``sayso.engine.undoing``).
+    undo: str = field(default="", compare=False)
 
     def same_as(self, other: Decided) -> bool:
         """Return whether this is the same answer by the same person, so that it can be repeated."""
@@ -601,6 +606,7 @@ class Grant:
     tool_digest: str
     scope: str
     by: str
+    #: It covers nothing before this time.
     created: Micros
     uses_left: int | None = None
     ends: Micros | None = None
@@ -613,6 +619,7 @@ class Grant:
         """Return whether it is still valid at that time."""
         return (
             self.revoked is None
+            and self.created <= now
             and (self.ends is None or now < self.ends)
             and (self.uses_left is None or self.uses_left > 0)
         )
@@ -694,6 +701,8 @@ class DecisionMade:
     args: Mapping[str, Json] | None = None
     value: Json = None
     stop: bool = False
+    #: It takes effect at this time, and ``by`` can undo it until then; None if it has taken effect.
+    undo_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -775,6 +784,12 @@ class Request:
     overturn: Overturn = "anyone"
     #: Earlier rejections of an equal call that still count, newest first.
     refusals: tuple[EarlierRejection, ...] = ()
+
+    @property
+    def settled(self) -> bool:
+        """Whether nobody has to decide it any more, and the decision cannot be undone."""
+        undoable = self.decision is not None and self.decision.undo_until is not None
+        return self.status != "pending" and not undoable
 
     @property
     def editable(self) -> Mapping[str, Json]:

@@ -37,6 +37,7 @@ _SETTLED = (
     *(CallStatus.READY, CallStatus.RUNNING, CallStatus.RELEASED),
     *(CallStatus.DONE, CallStatus.FAILED),
 )
+_CLOSED_BY: dict[str, RequestStatus] = {"reject": "rejected", "respond": "responded"}
 
 
 def question_json(question: Question) -> dict[str, Json]:
@@ -63,9 +64,12 @@ def content_of(call: Call) -> dict[str, Any]:
 
 def public_status(call: Call) -> RequestStatus:
     """Return the status of the request; that of the execution is separate."""
-    if call.status in (CallStatus.ASKED, CallStatus.IN_DOUBT):
+    held = call.decision if call.status is CallStatus.ASKED else None
+    if call.status in (CallStatus.ASKED, CallStatus.IN_DOUBT) and held is None:
         return "pending"
-    if call.status in _SETTLED:
+    if held is not None and held.type in _CLOSED_BY:
+        return _CLOSED_BY[held.type]
+    if call.status in _SETTLED or held is not None:
         return "edited" if call.original is not None else "approved"
     return cast(RequestStatus, str(call.status))
 
@@ -186,6 +190,7 @@ def decision_made(call: Call) -> DecisionMade | None:
         args=None if call.original is None else codec.loads(call.args),
         value=None if decided.value is None else codec.loads(decided.value),
         stop=decided.stop,
+        undo_until=moment(decided.not_before) if call.status is CallStatus.ASKED else None,
     )
 
 
@@ -228,7 +233,8 @@ def request_json(request: Request) -> dict[str, Json]:
 def decision_json(decision: DecisionMade) -> dict[str, Json]:
     """Return a decision as JSON, without the fields that its type does not have or need."""
     body = _json_of(decision)
-    left_out = {name for name in ("on_behalf_of", "message", "stop") if not body[name]}
+    optional = ("on_behalf_of", "message", "stop", "undo_until")
+    left_out = {name for name in optional if not body[name]}
     if decision.args is None:
         left_out.add("args")
     if decision.type != "respond":

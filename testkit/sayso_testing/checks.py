@@ -41,7 +41,7 @@ _NEXT_STATUS = {
 _STATUS_UNCHANGED = frozenset(
     {
         *("voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"),
-        *("joined", "deferred", "reported", "attempt_ended", "votes_voided"),
+        *("joined", "deferred", "reported", "attempt_ended", "votes_voided", "held", "undone"),
     }
 )
 #: Events that may follow the end of a run: they move nothing.
@@ -190,7 +190,8 @@ def check_call(call: Call) -> None:
     if call.status in (*closed_by_person, _S.READY, _S.RUNNING):
         assert call.decision is not None, f"{call.id} is {call.status} without a decision"
     if call.status in (_S.ASKED, _S.EXPIRED):
-        assert call.decision is None, f"{call.id} is {call.status} with a decision"
+        undecided = call.decision is None or (call.held and call.held.not_before)
+        assert undecided, f"{call.id} is {call.status} with a decision"
     if call.status in (_S.ASKED, *closed_by_person, _S.EXPIRED):
         assert call.attempt == 0 or call.asked
     if call.status is _S.RUNNING:
@@ -203,7 +204,7 @@ def check_signatures(store: Store, call: Call) -> None:
     assert not row_wrong(store.keys, call), f"{call.id}: bad MAC"
     assert codec.digest(envelope(call)) == call.digest, f"{call.id} does not match its digest"
     decision = call.decision
-    if call.status not in (_S.READY, _S.RUNNING) or decision is None:
+    if call.status not in (_S.ASKED, _S.READY, _S.RUNNING) or decision is None:
         return
     if decision.type in ("allow", "grant"):
         assert decision.signature == "", f"{call.id}: a decision by a rule has no signature"

@@ -297,6 +297,20 @@ class Everything:
         asyncio.run(self.gate.backend.report("coder", caller, True, "listed"))
         self.check()
 
+    def undone(self) -> None:
+        """A decision is undone in time, and the next one takes effect by itself."""
+        send = self.tool()
+        for number in range(2):
+            request = self.ask("undone", lambda: send("u"))
+            self.decide(request, request.edit({"to": f"v{number}"}), undo_seconds=5)
+            self.check()
+            if number == 0:
+                self.inbox.undo_sync(request.id, by="ana")
+                self.check()
+        self.clock.advance(5)
+        self.inbox.pending_sync()
+        self.check()
+
     def restore(self) -> None:
         send = self.tool()
         request = self.ask("restored", lambda: send("a"))
@@ -320,6 +334,7 @@ class Everything:
             self.pauses,
             self.reads,
             self.releases,
+            self.undone,
             self.restore,
         ):
             story()

@@ -7,6 +7,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "gate"))
 
-from worlds import case, clock, make_store, timed
+from worlds import case, clock, make_store, timed, url
 
-__all__ = ["case", "clock", "make_store", "timed"]
+__all__ = ["case", "clock", "make_store", "timed", "url"]

@@ -32,6 +32,7 @@ from sayso.engine.commands import (
     Settle,
     Start,
     Suspend,
+    Undo,
 )
 from sayso.engine.effects import is_remote
 from sayso.rows import LATER, Call, CallStatus, Run
@@ -64,7 +65,11 @@ MAY_MOVE: dict[type[Command], Moves] = {
     Settle: {(_S.IN_DOUBT, _S.DONE)},
     Finish: {(_S.READY, _S.FAILED)},
     Suspend: set(product([_S.RUNNING], [_S.READY, _S.CANCELLED])),
-    Expire: {(_S.ASKED, _S.EXPIRED), *product([_S.ASKED, _S.READY], [_S.CANCELLED])},
+    Expire: {
+        *product([_S.ASKED], [_S.EXPIRED, _S.READY, _S.REJECTED, _S.RESPONDED]),
+        *product([_S.ASKED, _S.READY], [_S.CANCELLED]),
+        (_S.READY, _S.ASKED),  # an equal call was rejected
+    },
     Cancel: set(product([_S.ASKED, _S.READY], [_S.CANCELLED, _S.SUPERSEDED])),
     Recover: set(product([_S.READY, _S.RUNNING], [_S.IN_DOUBT])),
 }
@@ -87,13 +92,15 @@ def check_change(
     for name in ("id", "run", "thread", "key", "kind", "agent", "tool", "nonce", "created"):
         assert getattr(before, name) == getattr(after, name), f"{name} has changed"
     edits = any(isinstance(c, Decide) and c.type == "edit" for c in commands)
-    if not edits:
+    undone = any(isinstance(command, Undo) for command in commands)
+    if not edits and not undone:
         assert (before.args, before.original) == (after.args, after.original)
         assert before.terms.quorum == after.terms.quorum
         assert before.terms.effect == after.terms.effect
     if after.status is _S.ASKED and before.status is not _S.ASKED:
         assert (after.rev, after.votes, after.decision) == (before.rev + 1, (), None)
         assert after.digest != before.digest
+    _check_hold(before, after, now)
     if before.terms.effect == "read":
         assert after.status not in (_S.RUNNING, _S.IN_DOUBT), "a read is never in doubt"
     elif before.status is _S.READY and after.status in _OVER and not before.effect_key:
@@ -108,6 +115,14 @@ def check_change(
         law = LAWS.get(type(command))
         if law is not None and getattr(command, "call", None) in (None, before.id):
             law(command, before, after, run, now)
+
+
+def _check_hold(before: Call, after: Call, now: int) -> None:
+    """Whether a held decision, and no other, took effect when it could not be undone any more."""
+    if before.held and after.status in (_S.READY, _S.REJECTED, _S.RESPONDED):
+        assert before.held.not_before <= now, "it could still be undone"
+        assert after.decision is not None
+        assert before.held.type == after.decision.type, "another decision took effect"
 
 
 def check_own_outcome(outcome: Any, alone: Any, others: Sequence[str]) -> None:
@@ -262,8 +277,21 @@ def _reported(command: ReportResult, before: Call, after: Call, run: Run, now: i
 
 
 def _expired(command: Expire, before: Call, after: Call, run: Run, now: int) -> None:
-    assert before.expires_at is not None
-    assert before.expires_at <= now, "its time was not over"
+    assert before.due_at is not None
+    assert before.due_at <= now, "its time was not over"
+    assert not before.held or after.status is not _S.EXPIRED, "it was decided in time"
+
+
+def _undone(command: Undo, before: Call, after: Call, run: Run, now: int) -> None:
+    own = [v for v in (before.held, *before.votes) if v is not None and v.by == command.by.name]
+    assert any(now < vote.not_before for vote in own), "not theirs to undo, or too late"
+    assert (before.status, after.status, after.held) == (_S.ASKED, _S.ASKED, None)
+    assert not any(vote.by == command.by.name for vote in after.votes)
+    if before.held:
+        assert (after.rev, after.votes) == (before.rev + 1, ())
+        assert after.digest != before.digest
+        first = before.original if before.held.type == "edit" else None
+        assert first is None or after.args == first or after.original == first
 
 
 LAWS: dict[type[Command], Callable[[Any, Call, Call, Run, int], None]] = {
@@ -277,6 +305,7 @@ LAWS: dict[type[Command], Callable[[Any, Call, Call, Run, int], None]] = {
     Start: _started,
     Complete: _started,
     Expire: _expired,
+    Undo: _undone,
     Propose: _joined,
     Release: _released,
     Defer: _deferred,

@@ -46,6 +46,7 @@ from sayso.engine.commands import (
     Settle,
     Start,
     Suspend,
+    Undo,
 )
 from sayso.engine.people import PROCESS
 from sayso.engine.renewing import Renewal
@@ -242,12 +243,27 @@ class Machine(TwoStores):
             args_hash="" if args is None else codec.sha256(args.encode()),
             grant=self._grant(data, call.tool, by.name) if grants else None,
             stop=type == "reject" and data.draw(st.integers(0, 5), label="stop") == 0,
+            undo_for=data.draw(st.sampled_from([0, 0, seconds(5)]), label="undo for"),
         )
         this = {"calls": (call.id,), "seen": (call.mac,)}
         start = Start(**self._place(call), **this, owner="w1", lease=LEASE)
         self.send(command, *([start] if starts else []))
         if command.grant is not None and command.grant.id in self._stored_grants():
             self.grants[command.grant.id] = command.grant
+
+    @precondition(lambda self: any(call.held for call in self.calls.values()))
+    @rule(data=st.data(), by=st.sampled_from([*PEOPLE, None, None, None]))
+    def undo(self, data: Data, by: Reviewer | None) -> None:
+        """Undo a decision, mostly as the person who made it."""
+        call = data.draw(st.sampled_from([c for c in self.calls.values() if c.held]), label="call")
+        assert call.held is not None
+        if by is None:
+            by = next(person for person in PEOPLE if person.name == call.held.by)
+        note = codec.loads(call.held.undo) if call.held.undo else {}
+        grant = note.get("grant", "")
+        self.send(Undo(**self._place(call), call=call.id, by=by, grant=grant))
+        if not self.calls[call.id].held:
+            self.grants.pop(grant, None)
 
     @rule(data=st.data(), what=st.sampled_from(["prompt", "lift"]), by=st.sampled_from(PEOPLE))
     def end_refusal(self, data: Data, what: str, by: Reviewer) -> None:

@@ -34,6 +34,7 @@ from sayso.engine.commands import (
     ReportResult,
     Settle,
     Start,
+    Undo,
 )
 from sayso.engine.refusals import MOST_SHOWN
 from sayso.engine.renewing import Renewal
@@ -161,7 +162,7 @@ class TwoStores(RuleBasedStateMachine):
             assert after.status is before.status, "a finished run has moved"
             assert after.token == before.token
         moves = {"asked", "allowed", "denied", "started", "recorded", "decided", "claimed"}
-        moves |= {"released", "joined", "deferred", "refused"}
+        moves |= {"released", "joined", "deferred", "refused", "held", "undone"}
         ended = False
         for event in self.memory.store.chain(before.thread, 0, 10_000):
             if event.run == before.id:
@@ -173,7 +174,9 @@ class TwoStores(RuleBasedStateMachine):
         if run is None or run.owner is None or (run.ready_at or 0) <= self.clock():
             return None
         fenced = all(
-            isinstance(command, Decide | Claim | Expire | Settle | Release | Defer | ReportResult)
+            isinstance(
+                command, Decide | Undo | Claim | Expire | Settle | Release | Defer | ReportResult
+            )
             or (isinstance(command, MarkInDoubt | Record) and not self._runs_now(command))
             or (isinstance(command, Cancel) and command.call is not None)
             or (isinstance(command, Start | Complete) and command.owner != run.owner)

@@ -442,3 +442,63 @@ def test_policy_is_replayed_on_visible_requests(open_server: Served) -> None:
     wrong = client.post("/api/policy/replay", json={"policy": "[[rule]]\nx = 1"})
     assert wrong.status_code == 422, wrong.text
     assert "unknown key 'x'" in wrong.json()["message"]
+
+
+def approved_for(client: httpx.Client, seconds: float, **more: Any) -> dict[str, Any]:
+    """Open a request, and approve it so that it can be undone for some seconds."""
+    made = opened(client)
+    body = {"type": "approve", "seen_digest": made["digest"], "undo_seconds": seconds, **more}
+    answer = client.post(f"/api/requests/{made['id']}/decision", json=body)
+    assert answer.status_code == 200, answer.text
+    decided: dict[str, Any] = answer.json()
+    return decided
+
+
+def test_decision_is_undone_by_its_author(serve: Serve) -> None:
+    server = serve()
+    ana, bo, bot = (
+        server.client(server.token(name, role))
+        for name, role in (("ana", "reviewer"), ("bo", "reviewer"), ("bot", "agent"))
+    )
+    made = opened(bot)
+    path = f"/api/requests/{made['id']}"
+    digest = ana.get(path).json()["digest"]
+    approval = {"type": "approve", "seen_digest": digest, "undo_seconds": 20}
+    decided = ana.post(f"{path}/decision", json=approval).json()
+    assert decided["status"] == "approved"
+    assert decided["decision"]["undo_until"] > decided["decision"]["at"]
+    assert ana.get("/api/requests").json()["items"] == []
+    for_agent = bot.get(path).json()
+    assert (for_agent["status"], for_agent["decision"]) == ("pending", None)
+    assert bot.post(f"{path}/claim", json={}).status_code == 409
+    assert bo.post(f"{path}/undo").status_code == 403
+    assert bot.post(f"{path}/undo").status_code == 403
+    undone = ana.post(f"{path}/undo")
+    assert undone.status_code == 200
+    assert (undone.json()["status"], undone.json()["revision"]) == ("pending", 2)
+    assert undone.json()["digest"] != digest
+    assert ana.post(f"{path}/undo").status_code == 409
+    assert ana.post(f"{path}/decision", json=approval).status_code == 409  # a delayed copy
+    types = [event["type"] for event in ana.get(path).json()["events"]]
+    assert types == ["asked", "held", "undone"]
+
+
+def test_held_decision_takes_effect_without_its_author(open_server: Served) -> None:
+    client = open_server.client()
+    decided = approved_for(client, 0.3)
+    path = f"/api/requests/{decided['id']}"
+    assert client.get(f"{path}/wait", params={"timeout": 20}).json()["status"] == "approved"
+    assert "undo_until" not in client.get(path).json()["decision"]
+    late = client.post(f"{path}/undo")
+    assert (late.status_code, "too late" in late.json()["message"]) == (409, True)
+    assert client.post(f"{path}/claim", json={}).status_code == 200
+
+
+@pytest.mark.parametrize("seconds", [-1, 30.5, "5", True, None])
+def test_undo_seconds_out_of_range_decide_nothing(open_server: Served, seconds: Any) -> None:
+    client = open_server.client()
+    made = opened(client)
+    body = {"type": "approve", "seen_digest": made["digest"], "undo_seconds": seconds}
+    answer = client.post(f"/api/requests/{made['id']}/decision", json=body)
+    assert (answer.status_code, answer.json()["field"]) == (422, "undo_seconds")
+    assert client.get(f"/api/requests/{made['id']}").json()["status"] == "pending"

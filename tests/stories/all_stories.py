@@ -218,6 +218,22 @@ class ExpiringRun(Expiring):
     on_expiry = "cancel"
 
 
+class Undone(Story):
+    """The first approval is undone, and the second one takes effect without its author."""
+
+    def person(self, world: World, doubt: str) -> None:
+        held = [request for request in world.approved() if not request.settled]
+        if not held:
+            super().person(world, doubt)
+        elif world.has("undone"):
+            world.later += 10
+        else:
+            world.inbox.undo_sync(held[0].id, by="ana")
+
+    def decide(self, world: World, request: Request) -> None:
+        world.inbox.decide_sync(request.id, request.approve(), by="ana", undo_seconds=9)
+
+
 class CancelledRequest(Story):
     value = "Cancelled"
 
@@ -493,6 +509,7 @@ STORIES: dict[str, Story] = {
     "standing": Standing(),
     "superseded": Superseded(),
     "text": Text(),
+    "undone": Undone(),
     "text, no run": TextAlone(),
     "woken": Woken(),
 }

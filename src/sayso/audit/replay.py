@@ -62,7 +62,7 @@ _NEXT_STATUS = {
 _UNMOVED = frozenset(
     {
         *("voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"),
-        *("joined", "deferred", "reported", "attempt_ended", "votes_voided"),
+        *("joined", "deferred", "reported", "attempt_ended", "votes_voided", "held", "undone"),
     }
 )
 #: Events that end a call with a result, or with the reason why there is none.
@@ -77,6 +77,8 @@ _REQUIRED_STATUS = {
     "read_stopped": (_S.READY,),
     "duplicate": (_S.READY,),
     "deferred": (_S.ASKED, _S.IN_DOUBT),
+    "held": (_S.ASKED,),
+    "undone": (_S.ASKED,),
     "reported": (_S.RELEASED,),
 }
 _APPROVING = frozenset({"approve", "edit"})
@@ -164,7 +166,7 @@ class ExpectedCall(Expected):
             raise ImpossibleEvent(f"{event.type!r} for a call that was never made")
         if event.type in _APPLY:
             _APPLY[event.type](self, event, body)
-        if event.type in ("decided", "voted"):
+        if event.type in ("decided", "voted", "held"):
             self._check_signed(event, body, keys)
         self.status = to or self.status
 
@@ -254,6 +256,7 @@ def _revised(expected: ExpectedCall, event: Event, body: Body) -> None:
     expected.digest = body["digest"]
     expected.args = body["args"]
     expected.votes = []
+    expected.decision = None
 
 
 def _signature_fields(event: Event, body: Body) -> dict[str, Any]:
@@ -263,7 +266,8 @@ def _signature_fields(event: Event, body: Body) -> dict[str, Any]:
     fields |= {"on_behalf_of": body.get("on_behalf_of", "")}
     fields |= {"eligible": tuple(body.get("eligible", ())), "people_seq": body.get("people_seq", 0)}
     fields["eligible_digest"] = body.get("eligible_digest", "")
-    return {"type": body["decision"], "by": event.actor, "at": event.at, **fields}
+    fields |= {"at": body.get("at", event.at), "not_before": body.get("not_before", 0)}
+    return {"type": body["decision"], "by": event.actor, **fields}
 
 
 def _voted(expected: ExpectedCall, event: Event, body: Body) -> None:
@@ -274,10 +278,29 @@ def _votes_voided(expected: ExpectedCall, event: Event, body: Body) -> None:
     expected.votes = [vote for vote in expected.votes if vote.by not in body["void"]]
 
 
+def _held(expected: ExpectedCall, event: Event, body: Body) -> None:
+    if expected.decision is not None or body["not_before"] <= event.at:
+        raise ImpossibleEvent("a decision was held that another one, or the time, excludes")
+    if body["decision"] in _APPROVING:
+        _voted(expected, event, body)
+        expected.voters = len({vote.by for vote in expected.votes})
+    expected.decision = _decision(event, body)
+
+
+def _undone(expected: ExpectedCall, event: Event, body: Body) -> None:
+    if expected.decision is None or expected.decision.not_before <= event.at:
+        raise ImpossibleEvent("there was no decision that could be undone")
+    _revised(expected, event, body)
+
+
 def _decided(expected: ExpectedCall, event: Event, body: Body) -> None:
     kind = body["decision"]
+    held = expected.decision if expected.status is _S.ASKED else None
+    if body.get("not_before", 0) > event.at or held not in (None, _decision(event, body)):
+        raise ImpossibleEvent("another decision was held, or it takes effect later")
     if kind in _APPROVING:
-        _voted(expected, event, body)
+        if held is None:
+            _voted(expected, event, body)
         expected.voters = len({vote.by for vote in expected.votes})
     elif kind == "respond":
         expected.result = body["value"]
@@ -420,6 +443,8 @@ _APPLY: dict[str, Callable[[ExpectedCall, Event, Body], None]] = {
     "voted": _voted,
     "votes_voided": _votes_voided,
     "decided": _decided,
+    "held": _held,
+    "undone": _undone,
     "started": _started,
     "released": _started,
     "reported": _reported,

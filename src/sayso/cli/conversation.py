@@ -72,7 +72,7 @@ class _PendingRequests:
 
     def changed(self) -> bool:
         """Return whether one of the requests is no longer pending."""
-        return any(self.inbox.get_sync(r.id).status != "pending" for r in self.requests)
+        return any(self.inbox.get_sync(r.id).settled for r in self.requests)
 
 
 class Conversation:
@@ -185,7 +185,7 @@ class Conversation:
         if answer.how == "left":
             raise _Leave
         # A vote may leave the request pending.
-        if answer.how in ("decided", "closed") and answer.request.status != "pending":
+        if answer.how in ("decided", "closed") and answer.request.settled:
             return True
         self._skipped.add(request.id)
         return False

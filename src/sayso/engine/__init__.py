@@ -4,9 +4,10 @@
 Time, hashing and signing are passed in with ``UnitOfWork.deps``; stores load, write and commit.
 
 Read ``moves`` (every legal move), ``commands`` and ``unit_of_work`` (the rows and the chain). Then
-follow a call: ``proposing`` and ``asking``, ``deciding``, ``running``. ``people`` says who has
-which rights. ``grants``, ``refusals`` and ``effects`` (unique keys) are what a start also checks;
-``row_macs`` is what authenticates each row, and ``renewing`` is the one change without a command.
+follow a call: ``proposing`` and ``asking``, ``deciding`` and ``undoing``, ``running``. ``people``
+says who has which rights. ``grants``, ``refusals`` and ``effects`` (unique keys) are what a start
+also checks; ``row_macs`` is what authenticates each row, and ``renewing`` is the one change without
+a command.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sayso.engine import commands, deciding, grants, people, proposing, refusals, running
+from sayso.engine import commands, deciding, grants, people, proposing, refusals, running, undoing
 from sayso.engine.commands import COMMANDS, Command
 from sayso.engine.unit_of_work import EngineDeps, UnitOfWork
 
@@ -24,6 +25,7 @@ _HANDLERS: dict[type[Command], Callable[[UnitOfWork, Any], Any]] = {
     commands.Propose: proposing.propose,
     commands.Reask: proposing.reask,
     commands.Decide: deciding.decide,
+    commands.Undo: undoing.undo,
     commands.Claim: running.claim,
     commands.Start: running.start,
     commands.Record: running.record,

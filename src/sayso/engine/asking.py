@@ -82,8 +82,10 @@ def signed_bytes(decided: Decided | Vote) -> bytes:
     words = dumps([decided.message, decided.value, decided.stop])
     content = hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()
     who = (decided.by, decided.on_behalf_of, decided.assurance, decided.channel)
-    people = (list(decided.eligible), decided.eligible_digest, decided.people_seq)
-    text = dumps(["decision", decided.digest, decided.type, *who, *people, decided.at, content])
+    people = [list(decided.eligible), decided.eligible_digest, decided.people_seq]
+    ends = [decided.not_before] if decided.not_before else []
+    parts = (decided.digest, decided.type, *who, *people, *ends, decided.at, content)
+    text = dumps(["decision", *parts])
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -98,16 +100,15 @@ def digested(work: UnitOfWork, call: Call) -> Call:
 
 def revise(work: UnitOfWork, call: Call, actor: str, **changes: Any) -> Call:
     """Make a new revision of a request, with a new digest; earlier votes are void."""
-    call = call._replace(rev=call.rev + 1, votes=(), **changes)
+    return renew(work, call, "revised", actor, **changes)
+
+
+def renew(work: UnitOfWork, call: Call, event: str, actor: str, **changes: Any) -> Call:
+    """Make a new revision on which nobody has decided. What was decided before is void."""
+    call = call._replace(rev=call.rev + 1, votes=(), decision=None, valid_until=None, **changes)
     call = work.put_call(digested(work, call))
-    work.emit(
-        "revised",
-        actor=actor,
-        call=call,
-        revision=call.rev,
-        digest=call.digest,
-        args=call.args_hash,
-    )
+    about = {"revision": call.rev, "digest": call.digest, "args": call.args_hash}
+    work.emit(event, actor=actor, call=call, **about)
     return call
 
 

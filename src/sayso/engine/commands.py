@@ -268,6 +268,8 @@ class Decide(CallCommand):
     terms: Terms | None = None
     #: A grant to store together with an approval.
     grant: Grant | None = None
+    #: For how long the person can undo it. It takes effect after that.
+    undo_for: Micros = 0
 
     @property
     def needs(self) -> Needs:
@@ -284,6 +286,22 @@ class Decide(CallCommand):
             refusals_of_calls=True,
             edited_args=(self.args_hash,) if self.args_hash else (),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undo(CallCommand):
+    """Undo one's own decision before it takes effect."""
+
+    name: ClassVar[str] = "undo"
+    by: Reviewer
+    #: The grant that was made with it, if any.
+    grant: str = ""
+
+    @property
+    def needs(self) -> Needs:
+        grants = (self.grant,) if self.grant else ()
+        rows = Needs(run=self.run, calls=(self.call,), grants=grants, system=bool(grants))
+        return actor_needs(self.by).joined(rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -498,13 +516,14 @@ class Finish(RunCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expire(CallCommand):
-    """Close an expired request."""
+    """Close an expired request, or let a decision take effect that could be undone until now."""
 
     name: ClassVar[str] = "expire"
 
     @property
     def needs(self) -> Needs:
-        return Needs(run=self.run, calls=(self.call,), statuses=OPEN)
+        rows = Needs(run=self.run, calls=(self.call,), statuses=OPEN)
+        return rows._replace(voters=True, refusals_of_calls=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -701,7 +720,7 @@ class ReadRun(RunCommand):
 
 
 COMMANDS: tuple[type[Command], ...] = (
-    *(Propose, Reopen, Park, Decide, Claim, Start, Record, Complete, Suspend, MarkInDoubt),
+    *(Propose, Reopen, Park, Decide, Undo, Claim, Start, Record, Complete, Suspend, MarkInDoubt),
     *(Release, Defer, ReportResult, Settle, ReleaseLapsed, Reask, EndLease, Finish, Wake),
     *(Expire, Cancel, Recover, AddGrant, RevokeGrant, Note, NotePrompt, LiftRefusal, VoidVotes),
     *(AddPerson, ChangePerson, RemovePerson, AddCredential, EndCredentials, UseCredential),

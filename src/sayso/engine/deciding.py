@@ -27,6 +27,7 @@ from sayso.engine.refusals import (
     shown_ids,
 )
 from sayso.engine.running import doubt_call, refresh_run, wake, wake_or_end
+from sayso.engine.undoing import undo_note
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import AlreadyDecided, Cancelled, Conflict, Expired, InvalidDecision, NotAllowed
 from sayso.rows import DECIDERS, LIVE, Call, CallStatus, Directory, Person, Proven, Run
@@ -58,11 +59,12 @@ _OF_PEOPLE = ("eligible", "eligible_digest", "people_seq")
 def decide(work: UnitOfWork, command: Decide) -> Call:
     """Record one person's decision, or raise why it is refused."""
     call = work.require_call(command.call)
-    if call.status not in (CallStatus.ASKED, CallStatus.IN_DOUBT):
+    is_asked = call.status is CallStatus.ASKED and call.decision is None
+    in_doubt = call.status is CallStatus.IN_DOUBT
+    if not is_asked and not in_doubt:
         return _repeat_or_conflict(work, call, command)
     if call.overdue(work.now):
         raise Expired(f"request {call.id} expired at {_when(call.expires_at)}; nothing will run")
-    in_doubt = call.status is CallStatus.IN_DOUBT
     digest = work.deps.digest(doubt_envelope(call)) if in_doubt else call.digest
     if in_doubt or not seen_before_refusals(work, call, command):
         check_seen(call, command.type, command.seen_digest, digest)
@@ -87,17 +89,22 @@ def decide(work: UnitOfWork, command: Decide) -> Call:
             f"{call.id} cannot run again, because its run was cancelled ({stopped}): "
             "enter its result (respond), or give up (reject)"
         )
-    decided = _unsigned(work, command, digest, by, on_behalf_of)
+    if command.undo_for and (in_doubt or by.confirmation is not None):
+        raise InvalidDecision(
+            "a decision about a call in doubt, or one that a passkey confirms, takes effect at "
+            "once: leave undo_seconds out",
+            "undo_seconds",
+        )
+    decided = _unsigned(work, call, command, digest, by, on_behalf_of)
     decided = signed(work, replace(decided, **_eligible_facts(work, call)))
-    if command.type == "reject":
-        call = _reject(work, call, command, decided)
-    elif command.type == "respond":
-        call = _close(work, call, CallStatus.DONE if in_doubt else CallStatus.RESPONDED, decided)
-    else:
+    if command.type in ("approve", "edit"):
         call = _approve(work, call, command, decided, by)
+    else:
+        call = _conclude(work, call, decided)
     if command.grant is not None:
         _check_grant(call, command, by, on_behalf_of)
-        store_grant(work, command.grant)
+        starts = decided.not_before or work.now
+        store_grant(work, replace(command.grant, created=starts))
     return call
 
 
@@ -114,7 +121,9 @@ def _repeat_or_conflict(work: UnitOfWork, call: Call, command: Decide) -> Call:
     ):
         return call  # one of the votes of a quorum that was reached
     by = present(work, command.by)
-    if won is not None and won.same_as(_unsigned(work, command, won.digest, by, won.on_behalf_of)):
+    on_behalf_of = "" if won is None else won.on_behalf_of
+    repeated = _unsigned(work, call, command, "", by, on_behalf_of)
+    if won is not None and won.same_as(repeated):
         # An edit made a new digest, and its repetition still names the one before.
         same_digest = command.type == "edit" or command.seen_digest in (None, won.digest)
         if same_digest and command.args in (None, call.args, call.args_to_run):
@@ -242,7 +251,7 @@ def _eligible_facts(work: UnitOfWork, call: Call) -> dict[str, Any]:
     return {"eligible": names, "eligible_digest": digest, "people_seq": directory.seq}
 
 
-def counts(work: UnitOfWork, call: Call, vote: Vote) -> bool:
+def counts(work: UnitOfWork, call: Call, vote: Vote | Decided) -> bool:
     """Return whether a vote on a request that is still open counts: its voter may still decide."""
     whose = vote.on_behalf_of or vote.by
     for name in {vote.by, whose}:
@@ -272,11 +281,12 @@ def drop_void_votes(work: UnitOfWork, call: Call) -> Call:
 
 def void_votes(work: UnitOfWork, command: VoidVotes) -> Call:
     call = work.require_call(command.call)
-    return drop_void_votes(work, call) if call.status is CallStatus.ASKED else call
+    is_pending = call.status is CallStatus.ASKED and not call.held
+    return drop_void_votes(work, call) if is_pending else call
 
 
 def _unsigned(
-    work: UnitOfWork, command: Decide, digest: str, by: Proven, on_behalf_of: str
+    work: UnitOfWork, call: Call, command: Decide, digest: str, by: Proven, on_behalf_of: str
 ) -> Decided:
     return Decided(
         type=command.type,
@@ -290,10 +300,33 @@ def _unsigned(
         message=command.message,
         value=command.value if command.type == "respond" else None,
         stop=command.stop,
+        not_before=work.now + command.undo_for if command.undo_for else 0,
+        undo=undo_note(call, command) if command.undo_for else "",
     )
 
 
-def _reject(work: UnitOfWork, call: Call, command: Decide, decided: Decided) -> Call:
+def _conclude(work: UnitOfWork, call: Call, decided: Decided) -> Call:
+    """Let a decision take effect, or hold it as long as it can be undone."""
+    if decided.not_before > work.now:
+        call = work.put_call(call._replace(decision=decided))
+        _emit(work, call, decided, event="held")
+        return call
+    doubted = call.status is CallStatus.IN_DOUBT
+    if decided.type == "reject":
+        return _reject(work, call, decided)
+    if decided.type == "respond":
+        return _close(work, call, CallStatus.DONE if doubted else CallStatus.RESPONDED, decided)
+    call = work.move(call, CallStatus.READY, decision=decided, grant=None)
+    overturned: dict[str, Any] = {}
+    if not doubted:
+        count_rejection(work, call, rejected=False)
+        overturned = overturn(work, call, decided.by)
+    _emit(work, call, decided, **overturned)
+    wake_or_end(work)  # in the same transaction
+    return call
+
+
+def _reject(work: UnitOfWork, call: Call, decided: Decided) -> Call:
     """Close a call by a rejection, which counts for equal calls too; also stop the run if wanted.
 
     To give up on a call in doubt says nothing about equal calls, nor does a question that the
@@ -309,7 +342,7 @@ def _reject(work: UnitOfWork, call: Call, command: Decide, decided: Decided) -> 
         count_rejection(work, call, rejected=True)
         facts = {"refusal": refusal.id, "scope": refusal.scope, "ends": refusal.ends}
         call = _close(work, call, CallStatus.REJECTED, decided, **facts)
-    if command.stop and work.require_run().status in LIVE:
+    if decided.stop and work.require_run().status in LIVE:
         reason = f"{decided.by} rejected {call.id} and stopped the run"
         stop_run(work, reason, CallStatus.CANCELLED, decided.by)
     elif refusal is not None:
@@ -353,20 +386,12 @@ def _approve(work: UnitOfWork, call: Call, command: Decide, decided: Decided, by
     if len(call.votes) < call.terms.quorum:
         _emit(work, call, decided, event="voted", votes=len(call.votes))
         return call
-    call = work.move(
-        call,
-        CallStatus.READY,
-        decision=decided,
-        valid_until=work.now + round(call.terms.valid_for * 1_000_000),
-        grant=None,
-    )
-    overturned: dict[str, Any] = {}
-    if not doubted:
-        count_rejection(work, call, rejected=False)
-        overturned = overturn(work, call, decided.by)
-    _emit(work, call, decided, **overturned)
-    wake_or_end(work)  # in the same transaction
-    return call
+    # Nothing starts as long as one of the voters can undo their vote.
+    not_before = max([vote.not_before for vote in call.votes])
+    if not_before > max(work.now, decided.not_before):
+        decided = signed(work, replace(decided, not_before=not_before))
+    valid_until = work.now + round(call.terms.valid_for * 1_000_000)
+    return _conclude(work, call._replace(valid_until=valid_until), decided)
 
 
 def _revise(
@@ -428,6 +453,7 @@ def _emit(
         **({name: getattr(decided, name) for name in _OF_PEOPLE} if decided.people_seq else {}),
         **({} if work.passkey is None else {"passkey": work.passkey}),
         **({"stop": True} if decided.stop else {}),
+        **({"at": decided.at, "not_before": decided.not_before} if decided.not_before else {}),
         **more,
     )
 
@@ -456,10 +482,15 @@ _CLOSABLE = (CallStatus.ASKED, CallStatus.READY)
 
 
 def expire(work: UnitOfWork, command: Expire) -> Call:
-    """Close an expired request. Its rule says whether the run continues or is cancelled."""
+    """Close an expired request. Its rule says whether the run continues or is cancelled.
+
+    A request that was decided in time is closed by its decision, once that cannot be undone.
+    """
     call = work.require_call(command.call)
     if not call.overdue(work.now):
         return call
+    if call.held:
+        return _end_hold(work, call, replace(call.held, undo=""))
     call = work.move(call, CallStatus.EXPIRED)
     work.emit("expired", actor="clock", call=call, outcome=call.terms.on_expiry)
     if call.terms.on_expiry == "cancel":
@@ -467,6 +498,16 @@ def expire(work: UnitOfWork, command: Expire) -> Call:
     else:
         wake(work)
     return call
+
+
+def _end_hold(work: UnitOfWork, call: Call, decided: Decided) -> Call:
+    """Let a held decision take effect, unless someone who made it may not decide any more."""
+    made: tuple[Vote | Decided, ...] = call.votes
+    if decided.type not in ("approve", "edit"):
+        made = (decided,)
+    if decided.type != "reject" and not all(counts(work, call, vote) for vote in made):
+        return revise(work, call, "engine")
+    return _conclude(work, call, decided)
 
 
 def cancel(work: UnitOfWork, command: Cancel) -> Run:

@@ -5,6 +5,9 @@ below; a look-up that fails is an illegal move, raises, and leaves the row as it
 a move, and when, is decided by the functions around these tables; whether it exists at all, only
 here. The chart in ``docs/state-machine.md`` is drawn from them.
 
+Undoing a decision is no move: a call is ``asked`` until its decision takes effect
+(``sayso.engine.undoing``).
+
 Notes on five moves:
 
 * ``running → ready``: the call itself asked a person and paused. It has not failed and is not in

@@ -267,6 +267,8 @@ def reask(work: UnitOfWork, command: Reask) -> Call:
     preview or title changed, because people would be shown something else.
     """
     call = work.require_call(command.call)
+    if call.held:
+        return call  # it is checked again before it starts
     if call.status is CallStatus.ASKED and not command.reason:
         preview = call.preview if command.preview is None else command.preview
         title = call.title if command.title is None else command.title

@@ -147,6 +147,8 @@ def show_to_waiting_calls(work: UnitOfWork, refusal: Refusal) -> None:
         )
         if call.kind != "approval" or not equal or call.id == refusal.request:
             continue
+        if call.held and (call.held.type in ("reject", "respond") or _was_known(call, refusal)):
+            continue
         if call.status is CallStatus.ASKED:
             refusal_ids = (refusal.id, *call.refusals)[:MOST_SHOWN]
             revise(work, call, refusal.by, refusals=refusal_ids)

@@ -300,7 +300,8 @@ class StoreBackend(Backend):
         subject = (plan.kind, plan.tool_name, plan.args)
         if call is not None and plan.named and (call.kind, call.tool, call.args) != subject:
             return None  # proposing it raises, and says what the key was used for before
-        if call is not None and call.status is CallStatus.ASKED and call.agent == plan.agent:
+        ours = call is not None and call.agent == plan.agent
+        if call is not None and ours and call.status is CallStatus.ASKED and call.decision is None:
             # Apply stricter terms to a pending request at once, not only when it starts.
             terms = raised_terms(call, await plan.terms(codec.loads(call.args)))
             if terms is None:
@@ -402,8 +403,8 @@ class StoreBackend(Backend):
     def _nap(self, call: Call, left: float) -> float:
         """Return how long to wait for a commit: until the clock itself may change something."""
         naps = [_POLL_SECONDS, left]
-        if call.status is CallStatus.ASKED and call.expires_at is not None:
-            naps.append((call.expires_at - self.store.now()) / 1_000_000 + 0.001)
+        if call.due_at is not None:
+            naps.append((call.due_at - self.store.now()) / 1_000_000 + 0.001)
         if call.status is CallStatus.RUNNING:
             naps.append(self.lease_length / 3)
         return max(min(naps), 0.001)
@@ -620,7 +621,7 @@ class StoreBackend(Backend):
         return await to_thread(self.shown, call)
 
     def shown(self, call: Call) -> Request:
-        return request_in(self.store, call)
+        return request_in(self.store, call.as_asked)
 
     async def stop_reason(self, call: Call) -> str:
         run = await read(self.store, self.store.run, call.run)

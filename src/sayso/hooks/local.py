@@ -79,7 +79,7 @@ def _with_gate(
     gate = Gate(store, agent=use.dialect, policy=policy or None, wait=0)
     try:
         call = asyncio.run(act(gate))
-        return request_json(request_in(gate.store, call))
+        return request_json(request_in(gate.store, call.as_asked))
     finally:
         gate.close()
 

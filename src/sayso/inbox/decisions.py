@@ -39,6 +39,8 @@ from sayso.types import (
 from sayso.views import question_from, question_json
 
 MAX_MESSAGE = 20_000
+#: For how many seconds a decision can be undone at most.
+MAX_UNDO = 30
 
 _DAY = 86_400.0
 #: How many of the latest calls are compared with a grant before it is given.
@@ -121,6 +123,13 @@ def checked_flag(value: object, name: str) -> bool:
     if not isinstance(value, bool):
         raise InvalidDecision(f"{name} must be true or false", name)
     return value
+
+
+def checked_undo(seconds: float) -> Micros:
+    """Return for how long a decision can be undone."""
+    if type(seconds) not in (int, float) or not 0 <= seconds <= MAX_UNDO:
+        raise InvalidDecision(f"undo_seconds must be a number from 0 to {MAX_UNDO}", "undo_seconds")
+    return round(seconds * SECOND)
 
 
 #: Returns what a tool's validators make of edited arguments as canonical JSON, or None if they are

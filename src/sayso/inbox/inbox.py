@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from sayso import codec
-from sayso.engine.commands import Cancel, Decide, LiftRefusal, Note, RevokeGrant
+from sayso.engine.commands import Cancel, Decide, LiftRefusal, Note, RevokeGrant, Undo
 from sayso.engine.deciding import check_seen
 from sayso.engine.effects import is_remote
 from sayso.errors import (
@@ -37,6 +37,7 @@ from sayso.inbox.decisions import (
     checked_edit,
     checked_flag,
     checked_text,
+    checked_undo,
     checked_value,
     covered_calls,
     grant_scopes,
@@ -56,7 +57,7 @@ from sayso.stores.nested_runs import (
     close_overdue,
     expire,
     finish_after,
-    stop_around,
+    finish_decision,
 )
 from sayso.stores.row_checks import if_readable, refusals_in, tool_of
 from sayso.sync import CommitWaiter, read, sync_twin, to_thread, write, write_built
@@ -142,11 +143,12 @@ class GrantPreview:
 
 
 class Who(TypedDict, total=False):
-    """Who decides, and where: a name or a token, and a channel."""
+    """Who decides, and where: a name or a token, and a channel; and how long they can undo it."""
 
     by: str | Reviewer | None
     token: str | None
     channel: str
+    undo_seconds: float
 
 
 class Filters(TypedDict, total=False):
@@ -300,10 +302,7 @@ class RequestReader:
     def current(self, request_id: str) -> tuple[Call, Request | None]:
         """Return a row and its request, or ``None`` for the request if it is overdue."""
         call = self.call(request_id)
-        is_open = call.status is CallStatus.ASKED
-        if is_open and call.expires_at is not None and call.expires_at <= self.store.now():
-            return call, None
-        return call, self.request(call)
+        return call, None if call.overdue(self.store.now()) else self.request(call)
 
     def tool(self, call: Call) -> Tool | None:
         """Return the tool of a call; ``None`` for a question or a bare approval."""
@@ -375,17 +374,17 @@ class Inbox:
         """Wait until a request is no longer pending, and return it.
 
         The request may have been decided, expired or cancelled: see its ``status``. A vote that
-        leaves it pending does not end the wait. Raise ``TimeoutError`` if it is still pending after
-        ``timeout`` seconds; ``None`` waits forever.
+        leaves it pending does not end the wait, nor does a decision that can still be undone.
+        Raise ``TimeoutError`` if it still waits after ``timeout`` seconds; ``None`` waits forever.
         """
         ends = None if timeout is None else time.monotonic() + _checked_timeout(timeout)
         current = await self.get(request)
-        if current.status != "pending":
+        if current.settled:
             return current
         with contextlib.closing(CommitWaiter(self.store, current.thread)) as commits:
             while True:
                 current = await self.get(current.id)
-                if current.status != "pending":
+                if current.settled:
                     return current
                 left = None if ends is None else ends - time.monotonic()
                 if left is not None and left <= 0:
@@ -394,9 +393,11 @@ class Inbox:
                         "(`sayso inbox`), or wait longer"
                     )
                 seconds = [_POLL_SECONDS] if left is None else [_POLL_SECONDS, left]
-                if current.expires_at is not None:
-                    expires_in = current.expires_at - moment(self.store.now())
-                    seconds.append(expires_in.total_seconds() + 0.001)
+                decision = current.decision
+                due_at = current.expires_at if decision is None else decision.undo_until
+                if due_at is not None:
+                    due_in = due_at - moment(self.store.now())
+                    seconds.append(due_in.total_seconds() + 0.001)
                 await commits.wait(max(min(seconds), 0.001))
 
     async def events(self, request: Request | str) -> list[Event]:
@@ -465,6 +466,7 @@ class Inbox:
         token: str | None = None,
         channel: str = "python",
         grant: Mapping[str, Any] | None = None,
+        undo_seconds: float = 0,
     ) -> Request:
         """Decide a request, given as a ``Request`` or by id, and return it as it is now.
 
@@ -474,6 +476,8 @@ class Inbox:
         ``by`` is a name or a ``Reviewer``, recorded with assurance ``code``; ``token``
         authenticates a person. ``grant`` also approves future calls like this one: ``{"scope":
         "exact" | "any" | schema, "uses": n, "ends_in": seconds, "within": "agent" | "run"}``.
+        The decision takes effect after ``undo_seconds``, at most 30: until then, nothing starts,
+        and the same person can ``undo`` it.
 
         Raises ``NotFound``, ``AlreadyDecided``, ``Expired``, ``NotAllowed``, ``InvalidDecision``,
         or ``Conflict`` if the request has changed since it was seen.
@@ -481,7 +485,7 @@ class Inbox:
         request_id = _id_of(request)
         if isinstance(request, Request) and seen_digest is None:
             seen_digest = request.digest
-        answer = (request_id, decision, by, seen_digest, token, channel, grant)
+        answer = (request_id, decision, by, seen_digest, token, channel, grant, undo_seconds)
         try:
             if isinstance(decision, Edit):  # evaluates the policy, which may take long
                 (decided,) = await write(self.store, await to_thread(self._command, *answer))
@@ -491,13 +495,36 @@ class Inbox:
             call = await read(self.store, self._reader.call, request_id)
             await to_thread(expire, self.store, call)
             raise
-        if isinstance(decision, Reject) and decision.stop:
-            await to_thread(stop_around, self.store, decided, decided.run)
-        if isinstance(decision, Reject | Respond) and is_remote(decided.binds):
-            await to_thread(finish_after, self.store, decided)
+        stops = isinstance(decision, Reject) and decision.stop
+        if stops or (isinstance(decision, Reject | Respond) and is_remote(decided.binds)):
+            await to_thread(finish_decision, self.store, decided)
         if decided.refusals:
             return await read(self.store, self._reader.request, decided)
         return self._reader.request(decided)  # does not block: ``_command`` cached the tool
+
+    async def undo(
+        self,
+        request: Request | str,
+        *,
+        by: str | Reviewer | None = None,
+        token: str | None = None,
+    ) -> Request:
+        """Take back your own decision before it takes effect, and return the request.
+
+        The request is pending again, in a new revision. A grant that came with the decision is
+        revoked, and the arguments of an edit are as they were before it. Raises ``NotAllowed`` if
+        another person decided, and ``Conflict`` if it is too late.
+        """
+        command = await to_thread(self._undo_command, _id_of(request), by, token)
+        (reopened,) = await write(self.store, command)
+        return await read(self.store, self._reader.request, reopened)
+
+    def _undo_command(self, request_id: str, by: str | Reviewer | None, token: str | None) -> Undo:
+        reviewer = reviewer_of(self.store, by, token)
+        call = self._reader.call(request_id)
+        note = codec.loads(call.held.undo) if call.held and call.held.undo else {}
+        grant = note.get("grant", "")
+        return Undo(thread=call.thread, run=call.run, call=call.id, by=reviewer, grant=grant)
 
     def _command(
         self,
@@ -508,6 +535,7 @@ class Inbox:
         token: str | None,
         channel: str,
         grant: Mapping[str, Any] | None,
+        undo_seconds: float,
     ) -> Decide:
         """Check a decision and return it as an engine command."""
         check_is_decision(decision)
@@ -559,6 +587,7 @@ class Inbox:
             title=title,
             terms=terms,
             grant=None if grant is None else new_grant(call, grant, reviewer, self.store.now()),
+            undo_for=0 if undo_seconds == 0 else checked_undo(undo_seconds),
         )
 
     # The short forms below, given an id, bind the decision to the request as it is at that moment.
@@ -754,6 +783,7 @@ class Inbox:
     history_sync = sync_twin(history)
     search_sync = sync_twin(search)
     get_sync = sync_twin(get)
+    undo_sync = sync_twin(undo)
     find_sync = sync_twin(find)
     wait_sync = sync_twin(wait)
     events_sync = sync_twin(events)

@@ -330,8 +330,8 @@ async def wait_for_decision(service: Service, call: Call, seconds: float) -> Cal
             if call.status not in _WAITING or newly or left <= 0 or service.feed.closed:
                 return call
             due = [left]
-            if call.status is CallStatus.ASKED and call.expires_at is not None:
-                due.append((call.expires_at - service.store.now()) / SECOND + 0.001)
+            if call.due_at is not None:
+                due.append((call.due_at - service.store.now()) / SECOND + 0.001)
             await commits.wait(max(min(due), 0.001))
 
 

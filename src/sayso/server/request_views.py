@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sayso import codec, text
@@ -38,6 +39,8 @@ _MAX_SUMMARY = 160
 
 def request_view(request: Request, by: Reviewer, *, reveal: bool = False) -> dict[str, Json]:
     """Return everything that this reader may know about a request, ready for JSON."""
+    if by.role == "agent" and request.status != "pending" and not request.settled:
+        request = replace(request, status="pending", decision=None)
     body = common_view(request, reveal=reveal or _knows_arguments(by))
     body["can"], body["why_not"] = possible_decisions(request, by)
     body["confirm_with"] = "passkey" if needs_passkey(request, by) else None

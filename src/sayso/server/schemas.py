@@ -228,6 +228,11 @@ class DecisionBody(Body):
     )
     grant: GrantBody | None = None
     stop: bool = Field(False, description="for a rejection: also cancel the run")
+    undo_seconds: float = Field(
+        0,
+        description="for how long you can undo it, at most 30; it takes effect after that",
+        examples=[5],
+    )
     passkey: PasskeyAnswerBody | None = Field(
         None, description="the answer to `confirmation`, for a rule that asks for a passkey"
     )
@@ -639,6 +644,9 @@ class DecisionView(View):
     args: dict[str, Any] | None = Field(None, description="for an edit: what is to run")
     value: Any = Field(None, description="for an answer")
     stop: bool = Field(False, description="for a rejection: it also cancelled the run")
+    undo_until: datetime | None = Field(
+        None, description="`by` can undo it until then, when it takes effect"
+    )
 
 
 class ErrorView(View):

@@ -45,7 +45,7 @@ def list_status_of(call: Call) -> str:
     status = call.status
     if not call.asked and status is not CallStatus.IN_DOUBT:
         return UNASKED
-    if status is CallStatus.ASKED or status is CallStatus.IN_DOUBT:
+    if status is CallStatus.IN_DOUBT or (status is CallStatus.ASKED and call.decision is None):
         return status._value_
     return public_status(call)
 
@@ -195,12 +195,13 @@ def _group_key(kind: str, agent: str, tool: str, risk: str, reviewers: tuple[str
     return GroupKey(number, kind, short(agent), short(tool), risk, names)
 
 
-def decided(call: Call) -> tuple[str | None, Micros | None]:
-    """Return who decided a call, and when, if it was a person."""
+def decided(call: Call) -> tuple[str | None, Micros | None, Micros | None]:
+    """Return who decided a call, and when, if it was a person; and until when it is held."""
     decision = call.decision
     if decision is None:
-        return None, None
-    return decision.by, None if decision.channel == "policy" else decision.at
+        return None, None, None
+    at = None if decision.channel == "policy" else decision.at
+    return decision.by, at, decision.not_before if call.status is CallStatus.ASKED else None
 
 
 #: A time is counted in slots of 15 minutes: every time zone's day begins with one.

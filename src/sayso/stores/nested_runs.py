@@ -102,7 +102,7 @@ def close_overdue(store: Store, limit: int, most: int) -> Iterator[tuple[Call, .
 
 def expire(store: Store, call: Call) -> Call:
     """Expire an overdue request; if that cancels its run, cancel the runs nested in it first."""
-    cancels = call.overdue(store.now()) and call.terms.on_expiry == "cancel"
+    cancels = call.overdue(store.now()) and call.terms.on_expiry == "cancel" and not call.held
     run = store.run(call.run) if cancels else None
     if run is not None:
         for inner in inner_runs(store, run):
@@ -111,7 +111,17 @@ def expire(store: Store, call: Call) -> Call:
             wake_outer(store, run.parent_call)
     (closed,) = store.transact(Expire(thread=call.thread, run=call.run, call=call.id))
     expired: Call = closed
+    if call.held:
+        finish_decision(store, expired)
     return expired
+
+
+def finish_decision(store: Store, call: Call) -> None:
+    """Stop the runs around a call whose decision has taken effect, or finish its own, if due."""
+    if call.status is CallStatus.REJECTED:
+        stop_around(store, call, call.run)
+    if call.status in (CallStatus.REJECTED, CallStatus.RESPONDED):
+        finish_after(store, call)
 
 
 def wake_outer(store: Store, call: str) -> None:

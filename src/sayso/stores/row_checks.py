@@ -18,7 +18,7 @@ from sayso.engine.row_macs import FIELDS, AuthenticRow, row_bytes
 from sayso.errors import Tampered, UnknownKey
 from sayso.keys import Keyring
 from sayso.redaction import Secrets, secrets_of
-from sayso.rows import HOSTED, Call, EffectKey, Person, Run, StoredMessage, Tool
+from sayso.rows import HOSTED, Call, CallStatus, EffectKey, Person, Run, StoredMessage, Tool
 from sayso.stores.base import StoreReads
 from sayso.text import inline
 from sayso.types import EarlierRejection, Request, moment
@@ -67,7 +67,8 @@ def answer_wrong(keys: Keyring, call: Call) -> str:
     not be able to make one up.
     """
     decision = call.decision
-    if decision is None or decision.type != "respond":
+    is_answer = call.status in (CallStatus.RESPONDED, CallStatus.DONE)
+    if not is_answer or decision is None or decision.type != "respond":
         return ""
     answers = (call.digest, codec.digest(doubt_envelope(call)))
     if decision.digest not in answers or codec.digest(envelope(call)) != call.digest:

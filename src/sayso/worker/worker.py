@@ -30,7 +30,7 @@ from sayso.engine.commands import Note
 from sayso.errors import SaysoError, StoreClosed
 from sayso.gate.lease import DueRun, leave_if_taken
 from sayso.rows import LIVE, Event, Run
-from sayso.stores.base import Query, Store
+from sayso.stores.base import Store
 from sayso.stores.event_follower import EventFollower
 from sayso.stores.nested_runs import close_overdue, wake_outer
 from sayso.sync import read, to_thread
@@ -396,6 +396,7 @@ _MOST_SCANNED = 1000
 #: Events after which a run that no process works on may be ready.
 _MAKE_READY = frozenset(
     {"decided", "expired", "cancelled", "superseded", "in_doubt", "retried", "suspended", "woken"}
+    | {"held"}
 )
 
 
@@ -472,11 +473,10 @@ def _may_need_look(event: Event) -> bool:
 
 
 def next_look(store: Store, run: Run) -> Micros | None:
-    """Return when a run is ready, its lease ends or a request expires; None if never."""
+    """Return when a run is ready, its lease ends or a request is due; None if never."""
     if run.status not in LIVE:
         return None
     times = [run.ready_at]
     if run.asked:
-        query = Query(status="pending", run=run.id, sort="expiring", limit=1)
-        times += [call.expires_at for _, call in store.page(query)]
+        times += [call.due_at for call in store.calls_of(run.id)]
     return min((time for time in times if time is not None), default=None)

@@ -17,11 +17,13 @@ from sayso.engine.commands import (
     Reopen,
     Start,
     Suspend,
+    Undo,
     VoidVotes,
     Wake,
 )
 from sayso.errors import Cancelled, Conflict, NotFound, SaysoError
 from sayso.rows import LATER, Call, CallStatus, Message, RunStatus
+from sayso.types import Reviewer
 from sayso_testing.world import LEASE, RUN, World, attempt_of, content, seconds, tool_of
 
 
@@ -548,6 +550,7 @@ MOVED_BY: dict[str, dict[CallStatus, CallStatus]] = {
     "edit": {_S.ASKED: _S.READY},
     "reject": {_S.ASKED: _S.REJECTED, _S.IN_DOUBT: _S.FAILED},
     "respond": {_S.ASKED: _S.RESPONDED, _S.IN_DOUBT: _S.DONE},
+    "undo": {},
     "void_votes": {},
     "reask": {_S.READY: _S.ASKED},
     "start": {_S.READY: _S.RUNNING},
@@ -621,6 +624,7 @@ def _act(world: World, command: str, call: Call) -> object:
     answers: dict[str, Any] = {"edit": {"args": {"to": "cy"}}, "respond": {"value": 2}}
     acts: dict[str, Callable[[], object]] = {
         "reask": lambda: world.transact(Reask(**place, call=call.id, reason="again")),
+        "undo": lambda: world.transact(Undo(**place, call=call.id, by=Reviewer("ana"))),
         "void_votes": lambda: world.transact(VoidVotes(**place, call=call.id)),
         "note_prompt": lambda: world.prompt(**place),
         "start": lambda: world.start(call),

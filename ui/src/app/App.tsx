@@ -84,7 +84,9 @@ function SignedIn({ path }: { path: string }): ReactElement | null {
   const [theme, setTheme] = useTheme();
   useEffect(() => {
     const open = (event: KeyboardEvent) => {
-      if (event.key !== "k" || !(event.ctrlKey || event.metaKey) || document.querySelector("dialog[open]")) return;
+      if (!(event.ctrlKey || event.metaKey) || document.querySelector("dialog[open]")) return;
+      if (event.key === "z" && !event.shiftKey && !isTyping(event.target) && undoLast()) event.preventDefault();
+      if (event.key !== "k") return;
       event.preventDefault();
       setPalette(true);
     };
@@ -105,6 +107,7 @@ function SignedIn({ path }: { path: string }): ReactElement | null {
   }, [stray]);
   useShortcuts({
     ...Object.fromEntries((me.data ? pagesOf(me.data) : []).map((page) => [`g ${page.key}`, () => navigate(page.to)])),
+    u: undoLast,
     "?": () => setHelp(true),
     "/": () => document.querySelector<HTMLInputElement>("[data-search]")?.focus(),
   });

@@ -11,6 +11,7 @@ const INBOX: [string[], string][] = [
   [["n"], "Approve with a note"],
   [["r"], "Reject with a reason"],
   [["e"], "Edit the arguments"],
+  [["u"], "Undo your last decision, for five seconds. Also Ctrl+Z"],
   [["m"], "Respond without running the call, or answer a question"],
   [["Space"], "Turn the page, to read the request to its end. Also PageDown; Shift or PageUp goes back"],
   [["1", "9"], "Pick an option of a question"],

@@ -151,6 +151,7 @@ export const api = {
   previewGrant: (id: string, grant: GrantInput, signal?: AbortSignal) =>
     post<GrantPreview | NoGrant>(`${at(id)}/grant-preview`, grant, { signal }),
   decide: (id: string, body: DecisionBody) => post<Request>(`${at(id)}/decision`, body, { limit: DECISION_LIMIT }),
+  undo: (id: string) => post<Request>(`${at(id)}/undo`, undefined, { limit: DECISION_LIMIT }),
   /** Begin to confirm a decision with a passkey. */
   confirmation: (id: string, body: DecisionBody) => post<PasskeyOptions>(`${at(id)}/confirmation`, body),
   decideAll: (items: OneOfMany[]) => post<{ items: Outcome[] }>("/api/decisions", items, { limit: READ_LIMIT }),

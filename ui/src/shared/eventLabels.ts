@@ -20,6 +20,8 @@ export const LABELS: Record<string, Label> = {
   tightened: ["made the terms of the request stricter", "shield", "off"],
   voted: ["voted to approve", "check", "good"],
   votes_voided: ["removed votes that no longer count", "cross", "off"],
+  held: ["decided, and could undo it", "check", "good"],
+  undone: ["undid the decision", "reply", "off"],
   decided: ["decided", "check", "good"],
   allowed: ["allowed the call without approval", "shield", "off"],
   denied: ["denied the call", "cross", "bad"],

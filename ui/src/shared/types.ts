@@ -159,6 +159,7 @@ export interface DecisionBody extends Partial<Edit> {
   value?: Json;
   seen_digest: string | null;
   grant?: GrantInput;
+  undo_seconds?: number;
   passkey?: PasskeyAnswer;
 }
 

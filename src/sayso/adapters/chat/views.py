@@ -199,7 +199,7 @@ class RunView:
         if run.status is not RunStatus.PAUSED or run.ready_at is not None:
             return False
         now = self.store.now()
-        overdue = any(c.expires_at is not None and c.expires_at <= now for c in self.waiting)
+        overdue = any(call.overdue(now) for call in self.waiting)
         return not overdue and not self._is_sub_agent_due()
 
     def _is_sub_agent_due(self) -> bool:

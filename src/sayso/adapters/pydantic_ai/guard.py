@@ -396,7 +396,7 @@ def _request(log: MessageLog, id: str) -> Request:
     row = log.calls.row(log.key(id))
     if row is None or row.status is CallStatus.READY:
         raise InvalidDecision(f"no call {id!r:.60} is waiting in this conversation", "approvals")
-    return request_in(log.store, row)
+    return request_in(log.store, row.as_asked)
 
 
 def _approval(request: Request, answer: Any, id: str) -> Decision:

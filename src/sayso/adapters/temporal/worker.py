@@ -114,7 +114,7 @@ class ApprovalActivities:
             return {"error": type(error).__name__, "message": str(error)}
 
     def _ends_in(self, run: str) -> float | None:
-        ends = [c.expires_at for c in self.store.calls_of(run) if c.status is CallStatus.ASKED]
+        ends = [call.due_at for call in self.store.calls_of(run)]
         soonest = min((end for end in ends if end is not None), default=None)
         return None if soonest is None else (soonest - self.store.now()) / 1_000_000
 
@@ -213,7 +213,7 @@ def _guard_of(tool: Callable[..., Any], gate: Gate) -> Guard:
 
 
 #: Events that people and the clock cause; all others come from the workflow itself.
-_NEWS = frozenset({"decided", "expired", "cancelled", "superseded", "retried"})
+_NEWS = frozenset({"held", "decided", "expired", "cancelled", "superseded", "retried"})
 #: Errors that a retry would not help.
 _HOPELESS = frozenset(
     {RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED}

@@ -427,7 +427,7 @@ class FrameworkThread:
         waiting_rows = [
             row for id in ids for row in rows if row.key == id or row.key.startswith(f"{id}/")
         ]
-        return tuple(request_in(self.store, row) for row in waiting_rows)
+        return tuple(request_in(self.store, row.as_asked) for row in waiting_rows)
 
 
 # --- the runs of a thread ---

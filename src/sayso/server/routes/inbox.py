@@ -218,6 +218,7 @@ async def decide_request(
                 seen_digest=body.seen_digest,
                 channel=who.channel,
                 grant=None if body.grant is None else body.grant.model_dump(),
+                undo_seconds=body.undo_seconds,
             )
     except (Conflict, Refused) as error:
         raise await _with_winner(service, request_id, error) from None
@@ -229,6 +230,25 @@ async def decide_request(
             request_id,
         )
     return JsonResponse(request_view(decided, who.reviewer))
+
+
+@router.post(
+    "/requests/{request_id}/undo",
+    summary="Undo your own decision",
+    response_model=RequestView,
+    responses=errors(400, 401, 403, 404, 409, 422, 429),
+)
+async def undo_decision(
+    request: Request, who: CurrentChatUser, request_id: RequestId
+) -> JsonResponse:
+    """Take your decision back within its `undo_seconds`. The request is pending again."""
+    service = service_of(request)
+    check_visible(who, await service.inbox.get(request_id))
+    try:
+        reopened = await service.inbox.undo(request_id, by=who.reviewer)
+    except Conflict as error:
+        raise await _with_winner(service, request_id, error) from None
+    return JsonResponse(request_view(reopened, who.reviewer))
 
 
 @router.post(

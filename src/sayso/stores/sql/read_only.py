@@ -111,8 +111,8 @@ def as_closed(store: StoreReads, due: Due) -> dict[str, Call]:
     if due.call is None:
         return _applied(store, run, ReleaseLapsed(thread=run.thread, run=run.id))
     changed: dict[str, Call] = {}
-    cancels = [c for c in store.calls_of(run.id) if c.terms.on_expiry == "cancel"]
-    if any(call.id == due.call for call in cancels):
+    calls = [call for call in store.calls_of(run.id) if call.id == due.call and not call.held]
+    if any(call.terms.on_expiry == "cancel" for call in calls):
         for inner in inner_runs(store, run):
             changed |= _cancelled(store, inner, f"{due.call} expired")
     return changed | _applied(store, run, Expire(thread=run.thread, run=run.id, call=due.call))
@@ -131,12 +131,16 @@ def _applied(store: StoreReads, run: Run, command: Command) -> dict[str, Call]:
     thread = store.thread(run.thread)
     if thread is None:
         return {}
+    calls = store.calls_of(run.id)
+    names = {name for c in calls if c.held for v in c.votes for name in (v.by, v.on_behalf_of)}
+    people = (store.person(name) for name in sorted(names - {""}))
     work = UnitOfWork(
         now=store.now(),
         deps=engine_deps(store.keys),
         thread=thread,
         run=run,
-        calls={call.id: call for call in store.calls_of(run.id)},
+        calls={call.id: call for call in calls},
+        people={person.look: person for person in people if person is not None},
     )
     apply(work, command)
     return work.touched_calls

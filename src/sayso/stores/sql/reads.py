@@ -893,21 +893,25 @@ class SqlReads:
             f"SELECT thread, run, id FROM call WHERE {WAITS} AND list_status = 'asked' "
             f"AND {END} <= {now} ORDER BY {END}, n LIMIT {limit:d}"
         )
+        held = (
+            f"SELECT thread, run, id FROM call WHERE held_until <= {now} "
+            f"ORDER BY held_until LIMIT {limit:d}"
+        )
         lapsed = (
             f"SELECT thread, id, NULL FROM run WHERE ready_at <= {now} AND owner IS NOT NULL "
             f"ORDER BY ready_at LIMIT {limit:d}"
         )
-        return [
-            Due(*row) for row in self._rows(_chained(expired, lapsed), (*time_values, *time_values))
-        ]
+        rows = self._rows(_chained(expired, held, lapsed), [*time_values] * 3)
+        return [Due(*row) for row in rows]
 
     def next_due(self, after: Micros = 0) -> Micros | None:
         ends = (
             f"SELECT {END} FROM call WHERE {WAITS} AND list_status = 'asked' AND {END} > ? "
             f"AND {END} < {NEVER} ORDER BY {END}, n LIMIT 1"
         )
+        held = "SELECT held_until FROM call WHERE held_until > ? ORDER BY held_until LIMIT 1"
         dues = "SELECT ready_at FROM run WHERE ready_at > ? ORDER BY ready_at LIMIT 1"
-        times = self._rows(_chained(ends, dues), (after, after))
+        times = self._rows(_chained(ends, held, dues), [after] * 3)
         return min((row[0] for row in times), default=None)
 
     def ready(self, agents: Sequence[str], limit: int = 1) -> list[Run]:
@@ -975,11 +979,11 @@ class SqlReads:
         listed_at = -len(sql.LISTED.split(", ")) - len(GroupKey._fields) + 1
         found = []
         for row, call in zip(rows, calls, strict=True):
-            list_status, search_key, _, by, at, words, *group = row[listed_at:]
+            list_status, search_key, _, by, at, held_until, words, *group = row[listed_at:]
             in_group = None if group[0] is None else tuple(group)
             names = words.split()
             indexed = self._among(_COUNT_WORDS, names, call.id)
-            listed = (list_status, search_key, in_group, by, at)
+            listed = (list_status, search_key, in_group, by, at, held_until)
             found.append(ListedCall(call, *listed, words if indexed == [(len(names),)] else None))
         return found
 
@@ -1034,9 +1038,10 @@ class Snapshot(SqlReads):
         return self._clock()
 
 
-def _chained(first: str, second: str) -> str:
-    """Return the rows of one ordered statement, then those of another."""
-    return f"SELECT * FROM ({first}) AS a UNION ALL SELECT * FROM ({second}) AS b"
+def _chained(*statements: str) -> str:
+    """Return the rows of several ordered statements, one after the other."""
+    each = (f"SELECT * FROM ({statement}) AS part{n}" for n, statement in enumerate(statements))
+    return " UNION ALL ".join(each)
 
 
 def move_cursor(execute: Execute, name: str, to: str, expected: str) -> bool:

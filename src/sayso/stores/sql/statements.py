@@ -113,7 +113,7 @@ CALL_CHANGES = (
     "effect_key, doubt, refusals, seq, mac"
 )
 #: The columns that lists and counts are made from, after those of the row itself.
-LISTED = "list_status, search_key, request_group, decided_by, decided_at, words"
+LISTED = "list_status, search_key, request_group, decided_by, decided_at, held_until, words"
 CALL_PLACE = f"expires_at, caller, {LISTED}"
 RUN_CHANGES = (
     "stop, wake, token, owner, ready_at, asked, ready, running, in_doubt, snapshot, output, "

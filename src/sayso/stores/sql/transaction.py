@@ -17,6 +17,7 @@ from sayso.engine.unit_of_work import NOBODY, check_not_put_back
 from sayso.rows import (
     SYSTEM_THREAD,
     Call,
+    CallStatus,
     Directory,
     Run,
     Thread,
@@ -499,6 +500,10 @@ class SqlTransaction:
             was is not None
             and list_status_of(was) == list_status
             and was.expires_at == call.expires_at
+            and (
+                was.decision is None
+                or (was.status is CallStatus.ASKED) == (call.status is CallStatus.ASKED)
+            )
             and was.caller == call.caller
             and was.tool_digest == call.tool_digest
             and (was.args, was.original, was.written) == (call.args, call.original, call.written)

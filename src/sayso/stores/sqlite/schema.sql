@@ -113,6 +113,7 @@ CREATE TABLE call (
     words TEXT NOT NULL DEFAULT '',
     decided_by TEXT,
     decided_at INTEGER,
+    held_until INTEGER,
     UNIQUE (run, key)
 );
 -- Statistics are read from this index alone.
@@ -122,6 +123,7 @@ CREATE INDEX call_list_status
 CREATE INDEX call_search_key ON call (search_key, list_status, n, created);
 CREATE INDEX call_expiry ON call (coalesce(expires_at, 4611686018427387904), n)
     WHERE list_status IN ('asked', 'in_doubt');
+CREATE INDEX call_held ON call (held_until) WHERE held_until IS NOT NULL;
 -- Find the call that an agent elsewhere waits for, or was told to ask about again.
 CREATE INDEX call_caller ON call (run, caller) WHERE caller <> '';
 -- The oldest of a group and how many of it are how old, the first of it to expire, and what a

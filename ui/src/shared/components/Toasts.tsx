@@ -1,11 +1,19 @@
 import { useEffect, useSyncExternalStore, type ReactElement } from "react";
-import { IconButton } from "./Button";
+import { Button, IconButton } from "./Button";
 import { Icon } from "./Icon";
+
+interface ToastAction {
+  label: string;
+  shortcut: string;
+  run: () => void;
+}
 
 interface ToastItem {
   id: number;
   text: string;
   tone: "good" | "bad" | "info";
+  action?: ToastAction;
+  ms: number;
 }
 
 let items: ToastItem[] = [];
@@ -17,22 +25,37 @@ function set(next: ToastItem[]): void {
   watchers.forEach((watch) => watch());
 }
 
-/** Show a message that disappears after a few seconds. */
-export function toast(text: string, tone: ToastItem["tone"] = "info"): void {
+/** Show a message that disappears after a few seconds. Returns its number, to close it before. */
+export function toast(
+  text: string,
+  tone: ToastItem["tone"] = "info",
+  action?: ToastAction,
+  ms = tone === "bad" ? 9_000 : 4_500,
+): number {
   counter += 1;
-  set([...items.slice(-2), { id: counter, text, tone }]);
+  set([...items.slice(-2), { id: counter, text, tone, action, ms }]);
+  return counter;
+}
+
+export function closeToast(id: number): void {
+  set(items.filter((item) => item.id !== id));
 }
 
 function Toast({ item }: { item: ToastItem }): ReactElement {
-  const close = () => set(items.filter((other) => other.id !== item.id));
+  const close = () => closeToast(item.id);
   useEffect(() => {
-    const timer = setTimeout(close, item.tone === "bad" ? 9_000 : 4_500);
+    const timer = setTimeout(close, item.ms);
     return () => clearTimeout(timer);
   }, []);
   return (
     <div className={`toast toast-${item.tone}`}>
       <Icon name={item.tone === "bad" ? "warning" : item.tone === "good" ? "check" : "medium"} />
       <span>{item.text}</span>
+      {item.action && (
+        <Button small shortcut={item.action.shortcut} onClick={item.action.run}>
+          {item.action.label}
+        </Button>
+      )}
       <IconButton label="Dismiss" icon="cross" onClick={close} />
     </div>
   );

@@ -8,6 +8,7 @@ import { ApiError, api } from "../api";
 import { toast } from "../components/Toasts";
 import { signWithPasskey } from "../passkey";
 import { useMe } from "../session";
+import { toastWithUndo, undoSeconds } from "../undo";
 import type { DecisionBody, Request } from "../types";
 import { dropDraft } from "./draft";
 
@@ -28,7 +29,7 @@ export function useDecide(
   request: Request,
   after: (request: Request) => void,
   conflict: (error: ApiError) => void,
-  decide: typeof api.decide = api.decide,
+  decide?: typeof api.decide,
 ): Deciding {
   const [state, setState] = useState<{ id: string; busy: boolean; error: ApiError | null }>({
     id: request.id,
@@ -44,18 +45,24 @@ export function useDecide(
     sentHere.add(request.id);
     setState({ id: request.id, busy: true, error: null });
     try {
-      const plain = { ...body, seen_digest: request.digest };
+      // A chat goes on at once.
+      const seconds = decide ? 0 : undoSeconds(request, body);
+      const plain = { ...body, seen_digest: request.digest, ...(seconds ? { undo_seconds: seconds } : {}) };
       const sent =
         request.confirm_with === "passkey"
           ? { ...plain, passkey: await signWithPasskey(await api.confirmation(request.id, plain)) }
           : plain;
-      const result = await decide(request.id, sent).catch((problem: unknown) => confirmed(problem, request, body, me));
+      const result = await (decide ?? api.decide)(request.id, sent).catch((problem: unknown) => confirmed(problem, request, body, me));
       dropDraft(request.id);
       if (result.status === "pending") sentHere.delete(request.id);
       const waits = result.status === "pending" && (body.type === "approve" || body.type === "edit");
       const refused = waits && result.refusals.length > request.refusals.length;
       if (refused) toast("A call with these arguments was rejected before. See why, then decide.", "bad");
-      else toast(waits ? `Your approval is recorded. ${more(result)}` : `${DONE[body.type]}: ${request.shown.title}`, "good");
+      else {
+        const text = waits ? `Your approval is recorded. ${more(result)}` : `${DONE[body.type]}: ${request.shown.title}`;
+        if (seconds) toastWithUndo(text, result);
+        else toast(text, "good");
+      }
       setState({ id: request.id, busy: false, error: null });
       after(result);
       return true;
