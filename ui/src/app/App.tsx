@@ -8,13 +8,14 @@ import { startLive } from "../shared/live";
 import { useResource } from "../shared/useResource";
 import { navigate, usePath } from "../shared/router";
 import { MeContext, useMe } from "../shared/session";
-import { useShortcuts } from "../shared/shortcuts";
+import { isTyping, useShortcuts } from "../shared/shortcuts";
 import { pagesOf } from "./pages";
 import { ShortcutsDialog } from "./ShortcutsDialog";
 import { TopBar } from "./TopBar";
 import { ErrorBoundary } from "./ErrorBoundary";
 import { Palette } from "./Palette";
 import { useTheme } from "../shared/theme";
+import { undoLast } from "../shared/undo";
 
 const InboxPage = lazy(() => import("../inbox/InboxPage"));
 const GrantsPage = lazy(() => import("../pages/GrantsPage"));

@@ -18,6 +18,7 @@ import { entriesOf, groupKey, nextAfter, nextEntry, requestGroupKey, serverSort,
 import { useInbox } from "./useInbox";
 import { Views } from "./Views";
 import { useMediaQuery } from "./useMediaQuery";
+import { useUndone } from "../shared/undo";
 
 /** The most rows to load to find the request of a link. */
 const MOST_LOADED = 2_000;
@@ -60,6 +61,10 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
   const [focusTarget, setFocusTarget] = useState<FocusTarget | null>(null);
   const text = query.toString();
   const search = text ? `?${text}` : "";
+  useUndone((request) => {
+    inbox.reload();
+    go(request.id);
+  });
   const cached = inbox.items.find((request) => request.id === id);
   const chosen = inbox.items.filter((request) => selected.includes(request.id) && request.status === "pending");
   const entries = entriesOf(inbox.groups, inbox.rowsOf, folded);

@@ -141,6 +141,8 @@ export interface Decision {
   value?: Json;
   /** for a rejection: it also cancelled the run */
   stop?: boolean;
+  /** `by` can undo it until then, when it takes effect */
+  undo_until?: string | null;
 }
 
 /** A rejection of an equal call. All but the id is null if you may not see that request. */
