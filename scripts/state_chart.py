@@ -25,7 +25,7 @@ and changes nothing.
 What people see is simpler. A request is `pending` while its call is `asked` or `in_doubt`. Later it
 shows two things: how it was decided (`approved`, `edited`, `rejected`, `responded`, `expired`,
 `cancelled`, `superseded`), and the status of the execution. A decision that can still be
-[undone](decisions/0069-hold-decisions.md) is shown like that too, although its call is `asked`, so
+[undone](decisions/0070-hold-decisions.md) is shown like that too, although its call is `asked`, so
 that the run waits, until it takes effect. The [glossary](concepts.md) defines
 these words. [A design note](decisions/0005-one-row-per-call.md) explains why there is one row.
 """

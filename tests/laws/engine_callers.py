@@ -114,7 +114,7 @@ class ConcurrentCallers(RuleBasedStateMachine):
             return Start(**place, **this, owner=f"{unique}-owner", lease=seconds(10))
         if act == "record":
             return Record(**attempt_of(call), ok=True, result=f'"{unique}"')
-        decision = {
+        decision: dict[str, Any] = {
             "approve": {"type": "approve", "seen_digest": call.digest},
             "stale": {"type": "approve", "seen_digest": f"sha256:{unique}"},
             "forbidden": {"type": f"{unique}-decision", "seen_digest": call.digest},

@@ -621,7 +621,7 @@ class StoreBackend(Backend):
         return await to_thread(self.shown, call)
 
     def shown(self, call: Call) -> Request:
-        return request_in(self.store, call.as_asked)
+        return request_in(self.store, call if call.decision is None else call.as_asked)
 
     async def stop_reason(self, call: Call) -> str:
         run = await read(self.store, self.store.run, call.run)
