@@ -57,6 +57,7 @@ TABLES = {
     "request_group": "groups of requests",
     "open_count": "counts of open requests",
     "cursor": "place of a reader in the feed",
+    "delivery": "message to a person",
 }
 
 
@@ -142,6 +143,15 @@ EXCEPTIONS = (
         r"whole thread (deleted|put back): thread \(unsealed\)",
         "unprotected",
         "This is the limit that is named above: what no seal covers yet, restored in one piece.",
+    ),
+    Exempt(
+        "Messages to people",
+        r".*: delivery\b.*",
+        "unused",
+        "A message carries no right. A change can lose one, send it again, or make its buttons "
+        "answer that the message is not known: the request stays in the inbox. A message goes "
+        "only to an account that its person has linked, or to a channel of the configuration, and "
+        "a click counts as the person whose account made it.",
     ),
     Exempt(
         "Places of readers, and the order of the feed",

@@ -30,6 +30,7 @@ from sayso.rows import (
     Call,
     CallStatus,
     Credential,
+    Delivery,
     Directory,
     EffectKey,
     Event,
@@ -119,6 +120,7 @@ class ReferenceStore:
         self._hub = Hub()
         self._threads: dict[str, Thread] = {}
         self._cursors: dict[str, str] = {}
+        self._deliveries: dict[str, Delivery] = {}
         self._runs: dict[str, Run] = {}
         self._calls: dict[str, Call] = {}
         self._order: dict[str, int] = {}
@@ -262,10 +264,10 @@ class ReferenceStore:
                 del self._effects[key]
         self._effects.update(work.taken_effects)
         self._people.update({p.look: p for p in work.touched_people.values()})
-        self._credentials.update({c.hash: c for c in work.touched_credentials.values()})
         for hash, credential in list(self._credentials.items()):
             if credential.id in work.dropped_credentials:
                 del self._credentials[hash]
+        self._credentials.update({c.hash: c for c in work.touched_credentials.values()})
         for event in work.events:
             self._events.append(event._replace(pos=len(self._events) + 1))
             self._chains.setdefault(event.thread, []).append(len(self._events))
@@ -329,6 +331,7 @@ class ReferenceStore:
                     self._events[index] = event._replace(body=None)
                     counts["bodies"] += 1
             spent: Counter[str] = Counter()
+            pruned = {call.id for call in self._calls.values() if call.run in ids}
             for call in [c for c in self._calls.values() if c.run in ids]:
                 if call.grant is not None and call.attempt:
                     spent[call.grant] += 1
@@ -336,6 +339,8 @@ class ReferenceStore:
                 counts["calls"] += 1
             for refusal in [one for one in self._refusals.values() if one.run in ids]:
                 del self._refusals[refusal.id]
+            for row in [one for one in self._deliveries.values() if one.request in pruned]:
+                del self._deliveries[row.id]
             for thread, said in self._messages.items():
                 gone = [message.seq for message in said if message.run in ids]
                 if gone:
@@ -663,6 +668,35 @@ class ReferenceStore:
             if moved:
                 self._cursors[name] = to
             return moved
+
+    def put_deliveries(self, deliveries: Sequence[Delivery]) -> list[bool]:
+        with self._lock, no_fork.lock:
+            return [self._put_delivery(row) for row in deliveries]
+
+    def _put_delivery(self, row: Delivery) -> bool:
+        stored = self._deliveries.get(row.id)
+        if (0 if stored is None else stored.version) != row.version:
+            return False
+        if row.state == "gone":
+            del self._deliveries[row.id]
+        else:
+            self._deliveries[row.id] = row._replace(version=row.version + 1)
+        return True
+
+    def delivery(self, delivery_id: str) -> Delivery | None:
+        return self._deliveries.get(delivery_id)
+
+    def deliveries_of(self, request: str) -> list[Delivery]:
+        rows = [row for row in self._deliveries.values() if request and row.request == request]
+        return sorted(rows, key=lambda row: (row.created, row.id))
+
+    def next_deliveries(self, channel: str, limit: int) -> list[Delivery]:
+        rows = [row for row in self._deliveries.values() if row.channel == channel]
+        waiting = [(row.next_at, row.id, row) for row in rows if row.next_at is not None]
+        return [row for *_, row in sorted(waiting)[:limit]]
+
+    def count_deliveries(self) -> dict[tuple[str, str], int]:
+        return Counter((row.channel, row.state) for row in self._deliveries.values())
 
     def seals(self, after: int = 0, limit: int = 100) -> list[Seal]:
         return self._seals[after : after + limit]

@@ -527,23 +527,26 @@ class Proven(Reviewer):
 
 
 class Credential(NamedTuple):
-    """What proves who a person is: a token, a sign-in link, a session or a passkey.
+    """What proves who a person is: a token, a sign-in link, a session, a passkey or an account.
 
-    Secrets are hashed. A passkey has none here: its hash is that of its id.
+    Secrets are hashed. A passkey has none here: its hash is that of its id; that of a linked
+    account (``chat``) is that of its name, and nobody can present it but the account's platform.
     """
 
     id: str
     hash: str
     #: The name of the person or agent.
     person: str
-    #: ``token``, ``link``, ``session`` or ``passkey``.
+    #: ``token``, ``link``, ``session``, ``passkey``, ``chat`` (an account of a chat platform) or
+    #: ``code`` (which links one).
     kind: str
     #: The most that this credential allows, whatever the role of the person.
     role: str
     assurance: str
     #: The credential that opened this one, which ends with it.
     opened_by: str = ""
-    #: The browser and the address that opened it, as the server saw them.
+    #: The browser and the address that opened it, as the server saw them; of a ``chat``, its
+    #: account.
     device: str = ""
     #: Of a passkey: its algorithm and its key.
     public_key: str = ""
@@ -571,6 +574,41 @@ class Credential(NamedTuple):
         """Return whether it is still valid at that time."""
         end = self.valid_until
         return self.revoked is None and (end is None or now < end)
+
+
+class Delivery(NamedTuple):
+    """A message to one target about one request: to be sent, sent, or closed (``channels.kit``).
+
+    It gives no right, so it has no MAC: who clicks a button is authenticated, and the request is
+    read again. ``next_at`` is when to send or update it; while a process does, that is the end of
+    its lease. A row with ``next_at`` ``None`` waits for nothing.
+    """
+
+    #: A hash of what makes it unique: channel, target, request, digest and step.
+    id: str
+    channel: str
+    #: The platform's address: a chat, a mailbox.
+    target: str
+    #: The person whose address it is; "" for a shared channel.
+    person: str
+    request: str
+    #: The digest of the request when the message was planned.
+    digest: str
+    #: Why it is sent: ``asked``, ``reminder-1``, ``escalated``, ``digest`` and the like.
+    step: str
+    created: Micros
+    #: ``due``, ``sent``, ``updating``, ``closed`` or ``dead``; ``gone`` deletes the row.
+    state: str = "due"
+    #: The platform's ids of the message, as JSON.
+    message: str = ""
+    #: Random; the buttons of the message repeat it.
+    nonce: str = ""
+    attempts: int = 0
+    next_at: Micros | None = None
+    #: Why the last attempt failed.
+    error: str = ""
+    #: How often the row was written; a write names the version that it replaces.
+    version: int = 0
 
 
 class Event(NamedTuple):

@@ -481,6 +481,9 @@ class Terms(_Written):
     declared: bool = False
     #: Applies to reads. Not part of the digest, because no decision depends on it.
     record: Recorded = "all"
+    #: Whether the tool or a rule named the risk. A person may decide in a chat only then. Not part
+    #: of the digest: the level is.
+    risk_declared: bool = False
     #: A template for the effect's key; people see the key that the call gets.
     effect_key: str = ""
     on_duplicate: OnDuplicate = "raise"
@@ -524,7 +527,10 @@ SETTABLE_TERMS = tuple(
     name
     for name in Terms.__slots__
     if name
-    not in ("verdict", "rule", "policy", "description", "declared", "footprint", "preset", "notify")
+    not in (
+        *("verdict", "rule", "policy", "description", "declared", "risk_declared"),
+        *("footprint", "preset", "notify"),
+    )
 )
 
 _values = attrgetter(*Terms.__slots__)

@@ -28,6 +28,7 @@ from sayso.engine.commands import Release, ReportResult
 from sayso.inbox import create_token, remove_person, revoke_token
 from sayso.inbox.people import authenticate
 from sayso.keys import Keyring, new_key
+from sayso.rows import Delivery
 from sayso.stores.base import Store
 from sayso.stores.postgres import PostgresStore
 from sayso.stores.sqlite import SqliteStore
@@ -480,6 +481,11 @@ class _Stories:
         agent.resume_sync("chatted")
         self.snap()
         faces.store.move_cursor("reader", faces.store.tail(), expected="")
+        messages = [
+            Delivery(name, "telegram", name, "ana", built.ids["asked"], "d", "asked", 1)
+            for name in ("77", "78")
+        ]
+        faces.store.put_deliveries(messages)
         # Running while the curtain falls.
         self.ask("running", lambda: faces.blocks("bo"))
         self.decide("running")

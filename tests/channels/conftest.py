@@ -1,10 +1,20 @@
-"""A pending request to show."""
+"""A pending request to show, and channels over a store in each database."""
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
+from kit_world import KitWorld
+from postgres_server import shared_url, why_not
 
 from sayso import Gate, Paused, Request
+from sayso.keys import Keyring, new_key
+from sayso.stores.base import Store
+from sayso.stores.postgres import PostgresStore
+from sayso.stores.sqlite import SqliteStore
 
 
 @pytest.fixture
@@ -19,3 +29,23 @@ def request_() -> Request:
     with pytest.raises(Paused) as caught, gate.run("r1"):
         send_email("ana@example.com", "Hi")
     return caught.value.requests[0]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """Yield an empty store in each database."""
+    if request.param == "postgres" and why_not():
+        pytest.skip(why_not())
+    keys = Keyring.parse(new_key())
+    made: Store
+    if request.param == "sqlite":
+        made = SqliteStore(tmp_path / "sayso.db", keys=keys)
+    else:
+        made = PostgresStore(shared_url(), schema=f"channels {secrets.token_hex(6)}", keys=keys)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def world(store: Store) -> KitWorld:
+    return KitWorld(store)

@@ -1,7 +1,8 @@
 """Ways to reach a person. A channel is an async callable that takes a request to a person.
 
 Read ``layout`` (inert text, wrapped), ``card`` (a request as lines), ``screen`` (the terminal),
-``prompt`` (asking one person), and ``terminal``, the channel that puts them together.
+``prompt`` (asking one person), and ``terminal``, the channel that puts them together. ``kit`` is
+what chats, mail and webhooks share.
 """
 
 from __future__ import annotations

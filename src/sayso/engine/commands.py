@@ -647,7 +647,7 @@ class RemovePerson(SystemCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddCredential(SystemCommand):
-    """Store a credential: a token, a sign-in link, a session or a passkey."""
+    """Store a credential: a token, a sign-in link, a session, a passkey or a linked account."""
 
     name: ClassVar[str] = "token"
     credential: Credential
@@ -660,7 +660,9 @@ class AddCredential(SystemCommand):
     @property
     def needs(self) -> Needs:
         whose = (self.credential.person,)
-        return actor_needs(self.by).joined(Needs(people=whose, credentials_of=whose))
+        account = (self.credential.hash,) if self.credential.kind == "chat" else ()
+        needs = Needs(people=whose, credentials_of=whose, credentials=account)
+        return actor_needs(self.by).joined(needs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -150,6 +150,8 @@ def _presented(
         raise Unauthenticated(SESSION_ENDED if session else BAD_TOKEN)
     if credential.kind == "link":
         raise Unauthenticated("this is the secret of a sign-in link: open the link in a browser")
+    if credential.kind == "code":
+        raise Unauthenticated("this is a code that links an account: send it to the bot")
     return person, credential
 
 
@@ -329,6 +331,10 @@ def add_credential(work: UnitOfWork, command: AddCredential) -> Credential:
         credential = _opened(work, credential, source, command.answered)
     if credential.kind == "session":
         _make_room(work, credentials, actor)
+    elif credential.kind == "code":  # only the newest one counts
+        _end(work, [c for c in credentials if c.kind == "code" and c.live(work.now)], actor)
+    elif credential.kind == "chat":
+        _free_account(work, credential)
     if any(other.id == credential.id for other in credentials):
         raise Conflict(f"token {credential.id} already exists: use another id")
     credential = _put_credential(work, credential)
@@ -356,18 +362,23 @@ def add_credential(work: UnitOfWork, command: AddCredential) -> Credential:
 def _opened(
     work: UnitOfWork, session: Credential, source: Credential | None, answered: Micros
 ) -> Credential:
-    """Return a session as its token, link or passkey allows it.
+    """Return a session as its token, link or passkey allows it, or an account as its code does.
 
-    A link is over then. A passkey's answer counts once: it is to a challenge that was made at the
-    time ``answered``, after the passkey's last use.
+    A link or a code is over then. A passkey's answer counts once: it is to a challenge that was
+    made at the time ``answered``, after the passkey's last use.
     """
     person = require_person(work, session.person)
     kinds = ("passkey",) if answered else ("token", "link")
+    if session.kind == "chat":
+        kinds = ("code",)
     if source is None or source.kind not in kinds or source.person != person.name:
         raise Unauthenticated(BAD_TOKEN)
     genuine = work.deps.verify(credential_bytes(source), source.signature)
     if not genuine or not source.live(work.now) or source.created < person.since:
         raise Unauthenticated("this link or token was used, revoked or expired: ask for a new one")
+    if source.kind == "code":
+        _end(work, [source], person.name)
+        return session._replace(role=source.role)
     session = session._replace(opened_by=source.id, role=source.role, signed_in=work.now)
     if source.kind == "link":
         _end(work, [source], person.name)
@@ -389,6 +400,15 @@ def _make_room(work: UnitOfWork, known: list[Credential], actor: str) -> None:
     live = [c for c in known if c.kind == "session" and c.live(work.now)]
     live.sort(key=lambda session: session.last_used)
     _end(work, live[: max(len(live) + 1 - MOST_SESSIONS, 0)], actor)
+
+
+def _free_account(work: UnitOfWork, link: Credential) -> None:
+    """Delete the link of an account that has ended. Raise ``Conflict`` if it has not."""
+    existing = work.credentials.get(link.hash)
+    if existing is not None and existing.live(work.now):
+        raise Conflict("this account is linked to a person already: end that link first")
+    if existing is not None:
+        work.dropped_credentials.append(existing.id)
 
 
 def end_credentials(work: UnitOfWork, command: EndCredentials) -> tuple[Credential, ...]:

@@ -181,7 +181,7 @@ def terms_from(options: Mapping[str, Any], **fixed: Any) -> Terms:
     risky = isinstance(rule.risk, Risk) and rule.risk.level in HIGH_RISKS
     if risky and "requester_decides" not in changes:
         values["requester_decides"] = False
-    return Terms(**{**values, **fixed})
+    return Terms(**{"risk_declared": "risk" in changes, **values, **fixed})
 
 
 def own_terms(options: Mapping[str, Any]) -> Declared:

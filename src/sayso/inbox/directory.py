@@ -264,7 +264,7 @@ def create_token(
     else:
         commands = [AddPerson(person=new_person, by=actor)]
     token = _TOKEN_PREFIX + secrets.token_urlsafe(32)
-    credential = _credential(token, "tok_", new_person, "token", ends=ends)
+    credential = new_credential(token, "tok_", new_person, "token", ends=ends)
     *_, stored = store.transact(*commands, AddCredential(credential=credential, by=actor))
     return token, stored
 
@@ -287,9 +287,10 @@ def _check_unchanged(person: Person, role: str | None, groups: tuple[str, ...] |
         )
 
 
-def _credential(
+def new_credential(
     secret: str, prefix: str, person: Person, kind: str, *, ends: Micros | None, device: str = ""
 ) -> Credential:
+    """Return the row of a credential that is not stored yet."""
     return Credential(
         id=prefix + secrets.token_hex(6),
         hash=token_hash(secret),
@@ -344,7 +345,7 @@ def new_link(store: Store, person: str, *, role: str = "admin") -> str:
     commands = [] if is_known else [AddPerson(person=new_person, by=actor)]
     secret = secrets.token_urlsafe(32)
     ends = store.now() + LINK_SECONDS * SECOND
-    credential = _credential(secret, "lnk_", new_person, "link", ends=ends)
+    credential = new_credential(secret, "lnk_", new_person, "link", ends=ends)
     store.transact(*commands, AddCredential(credential=credential, by=actor))
     return secret
 
@@ -462,7 +463,7 @@ def add_passkey(
     person = store.person(by.name)
     if person is None or by.role == "agent":
         raise NotAllowed(f"{by.name} is no person of this store, so they have no passkeys")
-    credential = _credential(passkey, _PASSKEY, person, "passkey", ends=None, device=device)
+    credential = new_credential(passkey, _PASSKEY, person, "passkey", ends=None, device=device)
     credential = credential._replace(
         id=_PASSKEY + passkey, role="admin", assurance="passkey", public_key=public_key
     )
@@ -493,7 +494,7 @@ def sign_in_with_passkey(store: Store, passkey: Credential, answered: Micros, de
 def _new_session(store: Store, person: Person, device: str) -> tuple[str, Credential]:
     secret = secrets.token_urlsafe(32)
     ends = store.now() + SESSION_SECONDS * SECOND
-    return secret, _credential(secret, "ses_", person, "session", ends=ends, device=device)
+    return secret, new_credential(secret, "ses_", person, "session", ends=ends, device=device)
 
 
 def _signed_in(store: Store, session: str) -> Proven | None:

@@ -279,6 +279,8 @@ def _terms(rule: Rule, name: str, policy: str, own: Terms, call: ToolCall) -> Te
         changes["effect"] = stricter_effect(own.effect, rule.effect)
     if rule.effect is not None:
         changes["declared"] = True
+    if rule.risk is not None:
+        changes["risk_declared"] = True
     if rule.description is not None:
         changes["description"] = _describe(rule.description, call)
     changes |= {"verdict": Verdict(rule.verdict), "rule": name, "preset": rule.preset}
@@ -401,6 +403,7 @@ def tighten(old: Terms, new: Terms) -> Terms:
         valid_for=min(old.valid_for, new.valid_for),
         effect=stricter_effect(old.effect, new.effect),
         declared=old.declared or new.declared,
+        risk_declared=old.risk_declared or new.risk_declared,
         record=max(old.record, new.record, key=RECORDED.index),
         effect_key=new.effect_key or old.effect_key,
         on_duplicate=max(old.on_duplicate, new.on_duplicate, key=ON_DUPLICATE.index),
@@ -444,6 +447,7 @@ def _requirements(terms: Terms) -> Terms:
         policy="",
         description="",
         declared=False,
+        risk_declared=False,
         preset=False,
         record="all",
         effect_key="",

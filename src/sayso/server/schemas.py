@@ -990,7 +990,7 @@ class CredentialView(View):
 
     id: str
     person: str
-    kind: Literal["token", "link", "session", "passkey"]
+    kind: Literal["token", "link", "session", "passkey", "chat", "code"]
     role: Role = Field(description="the most that it allows")
     assurance: Assurance
     opened_by: str | None = Field(description="the token or link that opened a session")

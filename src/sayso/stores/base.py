@@ -30,6 +30,7 @@ from sayso.keys import Keyring
 from sayso.rows import (
     Call,
     Credential,
+    Delivery,
     EffectKey,
     Event,
     Person,
@@ -426,6 +427,19 @@ class StoreReads(Protocol):
         """Return the position of a named cursor; "" if it never moved."""
         ...
 
+    def delivery(self, delivery_id: str) -> Delivery | None: ...
+    def deliveries_of(self, request: str) -> list[Delivery]:
+        """Return the messages about a request, oldest first."""
+        ...
+
+    def next_deliveries(self, channel: str, limit: int) -> list[Delivery]:
+        """Return the messages of a channel that wait for something, the next one first."""
+        ...
+
+    def count_deliveries(self) -> dict[tuple[str, str], int]:
+        """Count the messages by channel and state."""
+        ...
+
     def seals(self, after: int = 0, limit: int = 100) -> list[Seal]: ...
 
     # -- for the audit, which reads everything
@@ -525,6 +539,14 @@ class Store(StoreReads, Protocol):
 
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
         """Move a named cursor if it is still at ``expected``; return whether it moved."""
+        ...
+
+    def put_deliveries(self, deliveries: Sequence[Delivery]) -> list[bool]:
+        """Add messages (version 0) or change them, in one transaction.
+
+        Returns for each whether it was written: a new one if its id is new, another one if it
+        still is of the version that it names. The state ``gone`` deletes a row.
+        """
         ...
 
     def seal(self) -> Seal | None:

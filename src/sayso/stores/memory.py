@@ -18,7 +18,7 @@ from sayso.engine import Command
 from sayso.engine.renewing import Renewal
 from sayso.forking import no_fork, renew_in_child
 from sayso.keys import Keyring
-from sayso.rows import Run
+from sayso.rows import Delivery, Run
 from sayso.stores.base import (
     Boundary,
     Hub,
@@ -32,7 +32,7 @@ from sayso.stores.seals import Seal, SealSchedule, seal_all
 from sayso.stores.sql.leases import renew_saved
 from sayso.stores.sql.maintenance import find_unsealed, prune, prune_in_batches, seal_moved
 from sayso.stores.sql.migrate import migrate, read_meta
-from sayso.stores.sql.reads import Snapshot, move_cursor
+from sayso.stores.sql.reads import Snapshot, move_cursor, put_deliveries
 from sayso.stores.sql.statements import SQLITE
 from sayso.stores.sql.transaction import SqlTransaction, StoreParts, ToolCache
 from sayso.stores.sqlite.files import Reservations, fetch_all, interrupted
@@ -133,6 +133,10 @@ class MemoryStore(SqliteReads):
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
         with self._transaction("cursor"):
             return move_cursor(self._connection.execute, name, to, expected)
+
+    def put_deliveries(self, deliveries: Sequence[Delivery]) -> list[bool]:
+        with self._transaction("deliveries"):
+            return put_deliveries(self._connection.execute, deliveries)
 
     def seal(self) -> Seal | None:
         return seal_all(self._seal)

@@ -12,7 +12,7 @@ import pytest
 from sayso import codec
 from sayso.engine.commands import Propose, Reask
 from sayso.errors import NotAllowed
-from sayso.rows import Call, Tool
+from sayso.rows import Call, Delivery, Tool
 from sayso.stores.base import DecisionTime, Query, Viewer
 from sayso.stores.listing import (
     APPROVING,
@@ -647,6 +647,51 @@ class SearchTests:
         world.reopen()
         assert world.store.cursor("hooks") == "7"
         assert world.store.move_cursor("other", "1", expected="")
+
+    # -- deliveries
+
+    def test_delivery_is_added_once_and_changed_at_its_version(self, world: World) -> None:
+        store = world.store
+        row = _delivery("one", next_at=5)
+        assert store.put_deliveries([row, _delivery("two", next_at=3), row]) == [True, True, False]
+        stored = store.delivery("one")
+        assert stored == row._replace(version=1)
+        sent = stored._replace(state="sent", next_at=None, message="[7]")
+        assert store.put_deliveries([sent, sent]) == [True, False]
+        assert store.put_deliveries([sent._replace(state="gone")]) == [False]
+        world.reopen()
+        assert world.store.delivery("one") == sent._replace(version=2)
+        assert world.store.put_deliveries([sent._replace(version=2, state="gone")]) == [True]
+        assert world.store.delivery("one") is None
+
+    def test_deliveries_are_listed_by_channel_and_request(self, world: World) -> None:
+        store = world.store
+        late = _delivery("a", next_at=9)
+        soon = _delivery("b", next_at=2, created=8)
+        rows = [late, soon, _delivery("c"), _delivery("d", channel="slack", request="")]
+        assert store.put_deliveries(rows) == [True] * 4
+        assert [row.id for row in store.next_deliveries("telegram", 9)] == ["b", "a"]
+        assert [row.id for row in store.next_deliveries("telegram", 1)] == ["b"]
+        assert [row.id for row in store.deliveries_of("req_1")] == ["a", "c", "b"]
+        assert store.deliveries_of("") == []
+        assert store.count_deliveries() == {("telegram", "due"): 3, ("slack", "due"): 1}
+
+    def test_delivery_is_pruned_with_its_request(self, world: World) -> None:
+        call = world.ask()
+        rows = [_delivery("mine", request=call.id), _delivery("other", request="req_other")]
+        assert world.store.put_deliveries(rows) == [True, True]
+        world.decide(call, "reject")
+        world.finish()
+        world.clock.advance(100)
+        world.store.prune(world.clock(), "admin")
+        assert world.store.delivery("mine") is None
+        assert world.store.delivery("other") is not None
+
+
+def _delivery(name: str, **fields: Any) -> Delivery:
+    plain: dict[str, Any] = {"channel": "telegram", "target": "77", "person": "ana"}
+    plain |= {"request": "req_1", "digest": "d", "step": "asked", "created": 1}
+    return Delivery(id=name, **plain | fields)
 
 
 def _matches(call: Call, filters: dict[str, Any]) -> bool:

@@ -28,6 +28,7 @@ const NAMES: Record<Credential["kind"], string> = {
   passkey: "passkey",
   link: "sign-in link",
   chat: "chat account",
+  code: "linking code",
 };
 
 interface RowProps {

@@ -9,7 +9,7 @@ export type Role = api.Person["role"];
 export type Group = api.PeopleGroup;
 
 /** Also of kind `chat`: a linked account of a chat, for servers that have them. */
-export type Credential = Omit<api.Credential, "kind"> & { kind: api.Credential["kind"] | "chat" };
+export type Credential = api.Credential;
 export type PersonDetails = Omit<api.PersonDetails, "credentials"> & { credentials: Credential[] };
 
 /** What ended with a right: credentials, and the ids of grants, pending requests and approved ones. */

@@ -60,6 +60,7 @@ const KINDS: Record<Credential["kind"], [one: string, many: string]> = {
   passkey: ["passkey", "passkeys"],
   link: ["sign-in link", "sign-in links"],
   chat: ["chat account", "chat accounts"],
+  code: ["linking code", "linking codes"],
 };
 
 export function count(number: number, one: string, many = `${one}s`): string {

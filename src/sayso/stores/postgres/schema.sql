@@ -303,6 +303,27 @@ CREATE INDEX credential_person ON credential (person);
 -- How far each reader of the events has come.
 CREATE TABLE cursor (name TEXT COLLATE "C" PRIMARY KEY, pos TEXT NOT NULL);
 
+-- Messages to people about requests. They give no right (SECURITY.md says what changing one does).
+CREATE TABLE delivery (
+    id TEXT COLLATE "C" PRIMARY KEY,
+    channel TEXT NOT NULL,
+    target TEXT NOT NULL,
+    person TEXT NOT NULL,
+    request TEXT COLLATE "C" NOT NULL,
+    digest TEXT NOT NULL,
+    step TEXT NOT NULL,
+    created BIGINT NOT NULL,
+    state TEXT NOT NULL,
+    message TEXT NOT NULL,
+    nonce TEXT NOT NULL,
+    attempts INTEGER NOT NULL,
+    next_at BIGINT,
+    error TEXT NOT NULL,
+    version INTEGER NOT NULL
+);
+CREATE INDEX delivery_due ON delivery (channel, next_at) WHERE next_at IS NOT NULL;
+CREATE INDEX delivery_request ON delivery (request) WHERE request <> '';
+
 -- Effects that are unique by their key: which call has had each, or may have had it.
 CREATE TABLE effect (
     key TEXT COLLATE "C" PRIMARY KEY,

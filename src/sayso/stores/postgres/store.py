@@ -28,7 +28,7 @@ from sayso.engine.renewing import Renewal
 from sayso.errors import Conflict, InvalidCall, StoreError
 from sayso.forking import renew_in_child
 from sayso.keys import Keyring
-from sayso.rows import SYSTEM_THREAD, Event, Run, event_from, run_from
+from sayso.rows import SYSTEM_THREAD, Delivery, Event, Run, event_from, run_from
 from sayso.stores.base import (
     RESERVED_SECONDS,
     Boundary,
@@ -87,7 +87,7 @@ from sayso.stores.sql.maintenance import (
     prune_in_batches,
     seal_moved,
 )
-from sayso.stores.sql.reads import Snapshot, SqlReads, move_cursor
+from sayso.stores.sql.reads import Snapshot, SqlReads, move_cursor, put_deliveries
 from sayso.stores.sql.statements import POSTGRES, ResultSet
 from sayso.stores.sql.transaction import StoreParts, ToolCache
 from sayso.types import Micros
@@ -362,7 +362,7 @@ class JoinedTransaction(SqlReads):
     def _not_here(self, *_: Any, **__: Any) -> NoReturn:
         raise StoreError("this needs a transaction of its own: call it on the store itself")
 
-    snapshot = mark_recovered = seal = seal_if_due = prune = reserve = _not_here
+    snapshot = mark_recovered = seal = seal_if_due = prune = reserve = put_deliveries = _not_here
 
     def close(self) -> None:
         """Do nothing: you own the connection and the store."""
@@ -784,6 +784,9 @@ class PostgresStore(OrderedEvents):
             return move_cursor(transaction.execute, name, to, expected)
 
         return self._write("cursor", body)
+
+    def put_deliveries(self, deliveries: Sequence[Delivery]) -> list[bool]:
+        return self._write("deliveries", lambda at: put_deliveries(at.execute, deliveries))
 
     # -- reading
 

@@ -85,6 +85,9 @@ _FORGET = {
     "runs": "DELETE FROM run WHERE thread = ? AND id = ?",
 }
 _FORGET_REFUSALS = "DELETE FROM refusal WHERE thread = ? AND run = ?"
+_FORGET_DELIVERIES = (
+    "DELETE FROM delivery WHERE request IN (SELECT id FROM call WHERE thread = ? AND run = ?)"
+)
 #: How often calls of some runs used each grant: once, however often they were started.
 _SPENT = (
     "SELECT grant_id, count(*) FROM call WHERE run IN ({}) AND grant_id IS NOT NULL "
@@ -133,6 +136,7 @@ def prune(
             threads[pair[0]] = threads[pair[0]].without_messages(message_threads)
             counts["messages"] += execute(_UNSAY, pair).rowcount
         execute(_FORGET_REFUSALS, pair)
+        execute(_FORGET_DELIVERIES, pair)
         for name, statement in _FORGET.items():
             counts[name] += execute(statement, pair).rowcount
     for name in sorted({thread for thread, _ in forgotten}):

@@ -27,6 +27,7 @@ from sayso.engine.row_macs import AuthenticRow
 from sayso.rows import (
     Call,
     Credential,
+    Delivery,
     EffectKey,
     Event,
     Person,
@@ -959,6 +960,20 @@ class SqlReads:
         row = self._row("SELECT pos FROM cursor WHERE name = ?", name)
         return "" if row is None else str(row[0])
 
+    def delivery(self, delivery_id: str) -> Delivery | None:
+        row = self._row(sql.LOAD_DELIVERY, delivery_id)
+        return None if row is None else Delivery(*row)
+
+    def deliveries_of(self, request: str) -> list[Delivery]:
+        return [Delivery(*row) for row in self._rows(sql.LOAD_DELIVERIES_OF, (request,))]
+
+    def next_deliveries(self, channel: str, limit: int) -> list[Delivery]:
+        rows = self._rows(sql.LOAD_NEXT_DELIVERIES, (channel, limit))
+        return [Delivery(*row) for row in rows]
+
+    def count_deliveries(self) -> dict[tuple[str, str], int]:
+        return {(row[0], row[1]): row[2] for row in self._rows(sql.COUNT_DELIVERIES, ())}
+
     def seals(self, after: int = 0, limit: int = 100) -> list[Seal]:
         statement = f"SELECT {sql.SEAL} FROM seal WHERE n > ? ORDER BY n LIMIT ?"
         return [seal_from(row) for row in self._rows(statement, (after, limit))]
@@ -1045,10 +1060,26 @@ def _chained(*statements: str) -> str:
 
 
 def move_cursor(execute: Execute, name: str, to: str, expected: str) -> bool:
-    """Move a named cursor if it is at ``expected``: the one write that is not a command."""
+    """Move a named cursor if it is at ``expected``."""
     statement = "UPDATE cursor SET pos = ? WHERE name = ? AND pos = ?"
     moved = execute(statement, (to, name, expected)).rowcount
     if not moved and not expected:
         statement = "INSERT INTO cursor (pos, name) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
         moved = execute(statement, (to, name)).rowcount
     return bool(moved)
+
+
+def put_deliveries(execute: Execute, deliveries: Sequence[Delivery]) -> list[bool]:
+    """Add, change or delete deliveries; return for each whether it still was of its version."""
+    written = []
+    for row in deliveries:
+        place = (row.id, row.version)
+        saved = row._replace(version=row.version + 1)
+        if row.state == "gone":
+            reply = execute(sql.DROP_DELIVERY, place)
+        elif row.version:
+            reply = execute(sql.SAVE_DELIVERY, (*sql.delivery_changes(saved), *place))
+        else:
+            reply = execute(sql.ADD_DELIVERY, saved)
+        written.append(bool(reply.rowcount))
+    return written

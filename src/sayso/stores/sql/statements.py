@@ -17,6 +17,7 @@ from sayso.rows import (
     TOOL_USE,
     Call,
     Credential,
+    Delivery,
     EffectKey,
     Event,
     Person,
@@ -103,6 +104,7 @@ CREDENTIAL = ", ".join(Credential._fields)
 MESSAGE = ", ".join(StoredMessage._fields)
 EFFECT = ", ".join(EffectKey._fields)
 TOOL = ", ".join(Tool._fields)
+DELIVERY = ", ".join(Delivery._fields)
 SEAL = ", ".join(field.name for field in fields(Seal))
 
 # Columns of a call that a command may change. Indexed columns are separate and written only when
@@ -275,6 +277,20 @@ TAKE_EFFECT = (
 )
 FREE_EFFECT = "DELETE FROM effect WHERE key = ? AND call = ?"
 
+_DELIVERIES = f"SELECT {DELIVERY} FROM delivery WHERE "
+LOAD_DELIVERY = f"{_DELIVERIES} id = ?"
+LOAD_DELIVERIES_OF = f"{_DELIVERIES} request = ? AND request <> '' ORDER BY created, id"
+LOAD_NEXT_DELIVERIES = (
+    f"{_DELIVERIES} channel = ? AND next_at IS NOT NULL ORDER BY next_at, id LIMIT ?"
+)
+COUNT_DELIVERIES = "SELECT channel, state, count(*) FROM delivery GROUP BY channel, state"
+ADD_DELIVERY = (
+    f"INSERT INTO delivery ({DELIVERY}) VALUES ({_marks(DELIVERY)}) ON CONFLICT (id) DO NOTHING"
+)
+DELIVERY_CHANGES = "digest, created, state, message, nonce, attempts, next_at, error, version"
+SAVE_DELIVERY = f"UPDATE delivery SET {_sets(DELIVERY_CHANGES)} WHERE id = ? AND version = ?"
+DROP_DELIVERY = "DELETE FROM delivery WHERE id = ? AND version = ?"
+
 #: Reads no rows, and fails if a table or column that the stores use is missing. Not one query over
 #: all tables: PostgreSQL would take 20 milliseconds to choose the order of their joins.
 CHECK_TABLES = "SELECT " + ", ".join(
@@ -298,6 +314,7 @@ CHECK_TABLES = "SELECT " + ", ".join(
         "person": PERSON,
         "credential": CREDENTIAL,
         "cursor": "name, pos",
+        "delivery": DELIVERY,
         "effect": EFFECT,
     }.items()
 )
@@ -313,3 +330,4 @@ call_changes = _picked(CALL, CALL_CHANGES)
 run_changes = _picked(RUN, RUN_CHANGES)
 thread_changes = _picked(THREAD, THREAD_CHANGES)
 credential_changes = _picked(CREDENTIAL, CREDENTIAL_CHANGES)
+delivery_changes = _picked(DELIVERY, DELIVERY_CHANGES)

@@ -427,14 +427,15 @@ class SqlTransaction:
     def _save_people(self, work: UnitOfWork) -> None:
         for person in work.touched_people.values():
             self._write(sql.SAVE_PERSON, person_values(person))
+        # First, because a new row may have the hash of one that is dropped.
+        for credential_id in work.dropped_credentials:
+            self._write(sql.DROP_CREDENTIAL, (credential_id,))
         for credential in work.touched_credentials.values():
             if credential.id in work.new_credentials:
                 self._write(sql.ADD_CREDENTIAL, credential)
             else:
                 changes = sql.credential_changes(credential)
                 self._write(sql.SAVE_CREDENTIAL, (*changes, credential.id))
-        for credential_id in work.dropped_credentials:
-            self._write(sql.DROP_CREDENTIAL, (credential_id,))
 
     def _check_not_put_back(self, work: UnitOfWork) -> None:
         """Raise ``Tampered`` if a row that changes is older than the events after it allow."""

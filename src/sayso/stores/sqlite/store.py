@@ -32,7 +32,7 @@ from sayso.engine.unit_of_work import COUNTERS
 from sayso.errors import Conflict, StoreClosed, StoreError
 from sayso.forking import no_fork, process, renew_in_child
 from sayso.keys import Keyring
-from sayso.rows import Call, Event, Run, Thread
+from sayso.rows import Call, Delivery, Event, Run, Thread
 from sayso.stores.base import (
     Boundary,
     Hub,
@@ -51,7 +51,7 @@ from sayso.stores.sql.maintenance import (
     seal_moved,
 )
 from sayso.stores.sql.migrate import another, newest_version, read_meta, upgraded
-from sayso.stores.sql.reads import Snapshot, move_cursor
+from sayso.stores.sql.reads import Snapshot, move_cursor, put_deliveries
 from sayso.stores.sql.statements import SQLITE, Execute, ResultSet
 from sayso.stores.sql.transaction import SqlTransaction, StoreParts, ToolCache
 from sayso.stores.sqlite.files import (
@@ -719,6 +719,13 @@ class SqliteStore(SqliteReads):
         move = Operation("cursor", lambda _: move_cursor(self._ready().execute, name, to, expected))
         moved: bool = self._submit(move)
         return moved
+
+    def put_deliveries(self, deliveries: Sequence[Delivery]) -> list[bool]:
+        def body(_: SqlTransaction) -> list[bool]:
+            return put_deliveries(self._ready().execute, deliveries)
+
+        written: list[bool] = self._submit(Operation("deliveries", body))
+        return written
 
     # -- reading
 

@@ -1,0 +1,228 @@
+"""What a message shows of a request, for all platforms, and whether it has buttons.
+
+Everything is inert text with secrets masked. A person may decide from the message only if it shows
+all of what they approve, and if the rule lets a chat decide; otherwise it says why not, and has the
+link. The same function answers when a button is pressed, so a message gives no right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from sayso import text
+from sayso.channels.card import clock
+from sayso.redaction import MaskedRequest, mask_request, masked_title
+from sayso.rows import Call, Delivery
+from sayso.types import ASSURANCE, HIGH_RISKS, Request
+from sayso.views import converted_arguments
+
+#: Lines and characters of a message's body. Platforms take 3,000 characters and more.
+MOST_LINES = 30
+MOST_TEXT = 1500
+_MOST_OPTIONS = 8
+_MOST_LABEL = 60
+#: How many characters of the digest a button repeats.
+PREFIX = 8
+
+_DONE = {
+    "approved": "Approved",
+    "edited": "Approved with changes",
+    "rejected": "Rejected",
+    "responded": "Answered",
+    "expired": "Expired",
+    "cancelled": "Cancelled",
+    "superseded": "Superseded",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    """A decision that one press makes, or begins: ``approve``, ``reject``, ``reason``, ``edit``,
+    ``answer``, or ``option-`` and the number of an answer."""
+
+    verb: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """A message before a platform has formatted it. All of it is inert text."""
+
+    title: str
+    #: Facts about the request: who asks, how risky it is, what was rejected before.
+    facts: tuple[str, ...] = ()
+    #: What will run, or the question.
+    lines: tuple[str, ...] = ()
+    link: str = ""
+    buttons: tuple[Button, ...] = ()
+    #: Why there are no buttons.
+    why: str = ""
+    #: What became of the request; then there are neither lines nor buttons.
+    outcome: str = ""
+
+    def text(self) -> str:
+        """Return the message as plain text."""
+        parts = [self.title, "\n".join(self.facts), "\n".join(self.lines)]
+        parts += [self.outcome, self.why, self.link]
+        return "\n\n".join(part for part in parts if part)
+
+
+def card_of(
+    call: Call, request: Request, delivery: Delivery, page: str, now: datetime, *, chat: bool = True
+) -> Card:
+    """Return what a message shows of a request now.
+
+    ``chat`` is False if nobody can decide in it.
+    """
+    link = f"{page.rstrip('/')}/inbox/{request.id}" if page else ""
+    masked = mask_request(request)
+    title = masked_title(request, masked.request)
+    if not delivery.person:  # everyone in a shared channel reads it
+        kind = {"question": "Question", "in_doubt": "In doubt"}.get(request.kind, "Approval")
+        tool = text.inline(request.tool or "")
+        title = f"{kind}: {tool}" if tool else f"{kind} for {text.inline(request.agent)}"
+    outcome = outcome_of(request, now, shared=not delivery.person)
+    if not outcome and request.digest != delivery.digest:
+        outcome = "This message is out of date: a newer one follows, or open the request."
+    if outcome:
+        return Card(title=title, link=link, outcome=outcome)
+    facts = tuple(_facts(request, masked, shared=not delivery.person))
+    if not delivery.person:
+        why = "Open the request to see what it is about and to decide."
+        return Card(title=title, facts=facts, link=link, why=why)
+    lines, rest = _cut(list(_lines(masked.request)))
+    why = refusal_of(call, request, masked, rest, chat=chat)
+    buttons = () if why else tuple(_buttons(request))
+    if rest:
+        lines = [*lines, f"… {text.many(rest, 'more line')}"]
+    return Card(title=title, facts=facts, lines=tuple(lines), link=link, buttons=buttons, why=why)
+
+
+def digest_card(count: int, page: str) -> Card:
+    """Return the one message that stands for many requests."""
+    link = f"{page.rstrip('/')}/inbox" if page else ""
+    return Card(
+        title=f"{text.many(count, 'request')} wait for you",
+        facts=("There are too many for a message each.",),
+        link=link,
+    )
+
+
+def outcome_of(request: Request, now: datetime, *, shared: bool = False) -> str:
+    """Return who decided and when, or what else became of a request; "" while it is pending."""
+    if request.status == "pending":
+        return ""
+    done = _DONE[request.status]
+    decision = request.decision
+    if decision is None:
+        return f"{done}."
+    by = text.inline(decision.by)
+    if decision.on_behalf_of:
+        by += f" for {text.inline(decision.on_behalf_of)}"
+    message = "" if shared else text.inline(decision.message)
+    return f"{done} by {by}, {clock(decision.at, now)}" + (f": {message}" if message else "")
+
+
+def refusal_of(call: Call, request: Request, masked: MaskedRequest, cut: int, *, chat: bool) -> str:
+    """Return why nobody may decide a request in a chat; "" if they may."""
+    terms = call.terms
+    named = terms.assurance == "chat"
+    if not chat:
+        return "Open the request to decide."
+    if request.kind == "in_doubt":
+        return "Open the request: it may have run, so read what is known about it first."
+    if cut:
+        return "Open the request to see all of it and to decide: this message is cut."
+    if masked.masked:
+        return "Open the request to decide: this message has something masked."
+    if ASSURANCE.index(terms.assurance) > ASSURANCE.index("chat"):
+        return f"Open the request to decide: its rule requires the assurance {terms.assurance}."
+    if terms.quorum > 1:
+        return "Open the request to decide: more than one person has to, and each must sign in."
+    if terms.fresh is not None:
+        return "Open the request to decide: its rule requires a recent sign-in."
+    if terms.risk.level in HIGH_RISKS and not named:
+        return f"Open the request to decide: its risk is {terms.risk.level}."
+    if not terms.risk_declared and not named:
+        return "Open the request to decide: no rule says how risky it is."
+    return ""
+
+
+def _buttons(request: Request) -> Iterator[Button]:
+    allowed = request.allowed
+    question = request.question
+    if question is not None and not question.multiple and question.schema is None:
+        options = question.options[:_MOST_OPTIONS]
+        if len(options) == len(question.options):
+            for number, option in enumerate(options):
+                yield Button(f"option-{number}", _label(option.label))
+        if question.free_text:
+            yield Button("answer", "Answer…")
+    elif question is None:
+        if "approve" in allowed:
+            yield Button("approve", "Approve")
+        if "edit" in allowed and request.args and request.written is None:
+            yield Button("edit", "Edit…")
+    yield Button("reject", "Reject")
+    yield Button("reason", "Reject with a reason…")
+
+
+def _label(label: str) -> str:
+    shown = text.inline(label)
+    return shown if len(shown) <= _MOST_LABEL else f"{shown[: _MOST_LABEL - 1]}…"
+
+
+def _facts(request: Request, masked: MaskedRequest, *, shared: bool) -> Iterator[str]:
+    requester = f" for {text.inline(request.requester)}" if request.requester else ""
+    yield f"{text.inline(request.agent)} asks{requester}. Risk: {request.risk.level}."
+    if shared:
+        return
+    yield from (text.inline(reason) for reason in masked.request.risk.reasons)
+    for rejection in masked.request.refusals:
+        words = "An equal call was rejected before"
+        if rejection.by is not None:
+            words = f"{text.inline(rejection.by)} rejected an equal call before"
+        yield words + (f": {text.inline(rejection.message)}" if rejection.message else ".")
+
+
+def _lines(request: Request) -> Iterator[str]:
+    """Yield everything that a person reads before they decide; the request is masked."""
+    question = request.question
+    if question is not None:
+        yield from text.lines(question.text)
+        for option in question.options:
+            words = [option.label, option.description]
+            if option.answer != option.label:
+                words.append(f"= {text.lines(option.answer)[0]}")
+            yield "• " + " ".join(text.inline(part) for part in words if part)
+        if question.schema:
+            yield from text.lines(dict(question.schema))
+    elif request.tool is None:
+        yield from text.lines(str(request.args.get("text", "")))
+        yield from text.lines(request.args.get("details") or {})
+    else:
+        yield f"Tool: {text.inline(request.tool)}"
+        yield from text.lines(dict(request.args))
+    for heading, value in (
+        ("What the model wrote", converted_arguments(request)),
+        ("Before the edit", None if request.original is None else dict(request.original)),
+        ("Preview", request.preview),
+        ("Description", request.description),
+        ("The agent says (not verified)", request.note),
+    ):
+        if value:
+            yield f"{heading}:"
+            yield from (f"  {line}" for line in text.lines(value))
+    yield from (f"! {note}" for note in text.notes([dict(request.args), request.note]))
+
+
+def _cut(lines: list[str]) -> tuple[list[str], int]:
+    """Return the lines that fit into a message, and how many do not."""
+    size = 0
+    for number, line in enumerate(lines):
+        size += len(line) + 1
+        if number == MOST_LINES or size > MOST_TEXT:
+            return lines[:number], len(lines) - number
+    return lines, 0

@@ -1,0 +1,56 @@
+"""What a channel has to provide, and the errors by which it says what became of a message."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sayso.channels.kit.cards import Card
+from sayso.errors import SaysoError
+from sayso.rows import Delivery
+
+
+class Channel(Protocol):
+    """A way to people. Each of its methods makes one attempt; the kit repeats and spaces them."""
+
+    #: In terms (``notify = ["slack:#ops"]``), in rows and in the record.
+    name: str
+    #: How many messages a second the platform takes, and how many seconds apart to one target.
+    per_second: float
+    spacing: float
+    #: Whether a message can be changed after it was sent.
+    updates: bool
+    #: Whether a person's mail address is theirs here without a link; it then gets no buttons.
+    takes_mail: bool
+
+    async def send(self, delivery: Delivery, card: Card) -> str:
+        """Send a message; return the platform's ids of it as JSON.
+
+        Raises ``TryLater`` or ``Undeliverable``; any other error is tried again.
+        """
+        ...
+
+    async def update(self, delivery: Delivery, card: Card) -> None:
+        """Change a message that was sent. Raises as ``send``."""
+        ...
+
+    async def send_code(self, target: str, code: str) -> None:
+        """Send a code that links an account, where the platform has no bot to send it to."""
+        ...
+
+    async def check(self) -> str:
+        """Return who the bot is. Raises if the platform does not know it."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class TryLater(SaysoError):
+    """The platform takes no message now. Try again after ``wait`` seconds."""
+
+    def __init__(self, message: str, wait: float) -> None:
+        super().__init__(message)
+        self.wait = wait
+
+
+class Undeliverable(SaysoError):
+    """The platform will never deliver this message: the person blocked the bot, or left."""

@@ -1,0 +1,230 @@
+"""The kit: who gets which message, once, and what a button decides."""
+
+from __future__ import annotations
+
+import pytest
+from kit_world import FakeChannel, KitWorld
+from waiting import until_async
+
+import sayso
+import sayso.audit
+from sayso.channels.kit.desk import FOREIGN, STALE, Press, button_value
+from sayso.inbox import create_token, remove_person, revoke_token, set_stand_in
+from sayso.inbox.accounts import linked_person, new_code
+from sayso.rows import Delivery
+from sayso.types import SECOND, Reviewer
+
+
+async def test_press_decides_and_updates_every_copy(world: KitWorld) -> None:
+    world.person("ana", "77")
+    world.person("bo", "78", groups=("finance",))
+    world.person("eve", "79")
+    async with world.running():
+        request_id = await world.ask()
+        (ana, card), (bo, _) = sorted(await world.sends(2), key=lambda pair: pair[0].target)
+        assert [row.target for row in (ana, bo)] == ["77", "78"]
+        assert [button.verb for button in card.buttons] == ["approve", "edit", "reject", "reason"]
+        assert "euros: 250" in card.text()
+        answer = await world.press(ana, "approve", "77")
+        assert answer.text.startswith("Approved by ana, ")
+        await world.settled("Approved by ana, ")
+        assert await world.status(request_id) == "approved"
+        late = await world.press(bo, "reject", "78")
+        assert late.text.startswith("Approved by ana, ")
+    request = await world.inbox.get(request_id)
+    assert request.decision is not None
+    assert (request.decision.assurance, request.decision.channel) == ("chat", "telegram")
+    assert world.counts.decisions == [("telegram", "approve")]
+    assert (
+        sorted(world.counts.outcomes) == [("telegram", "sent")] * 2 + [("telegram", "updated")] * 2
+    )
+
+
+async def test_reason_and_edit_are_typed(world: KitWorld) -> None:
+    world.person("ana", "77")
+    async with world.running():
+        first = await world.ask("r1")
+        second = await world.ask("r2")
+        rows = {row.request: row for row, _ in await world.sends(2)}
+        asked = await world.press(rows[first], "reason", "77")
+        assert asked.ask == "reason"
+        press = _press(world, rows[first], "reason")
+        assert world.desk is not None
+        await world.desk.asked(press, "91")
+        assert await world.desk.replied(press.account, "77", "92", "no") is None
+        answer = await world.desk.replied(press.account, "77", "91", "too much")
+        assert answer is not None
+        assert answer.text.endswith(": too much")
+        answer = await world.desk.typed(_press(world, rows[second], "edit"), "", {"euros": 25})
+        assert answer.text.startswith("Approved with changes by ana")
+        assert (await world.inbox.get(second)).args == {"order": "A-17", "euros": 25}
+    assert await world.status(first) == "rejected"
+
+
+def _press(world: KitWorld, row: Delivery, verb: str) -> Press:
+    return Press(world.account("77"), row.target, row.message, button_value(row, verb))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"target": "79"}, FOREIGN),
+        ({"message": "[99]"}, "copy of a message"),
+        ({"value": "approve:req_0000000000000000:00000000:00000000"}, FOREIGN),
+        ({"value": "approve"}, FOREIGN),
+        ({"account": "79"}, "not linked"),
+        ({"account": "78"}, "was for ana"),
+        ({"workspace": "T2"}, "not linked"),
+    ],
+)
+async def test_press_that_does_not_match_decides_nothing(
+    world: KitWorld, changes: dict[str, str], reason: str
+) -> None:
+    world.person("ana", "77")
+    world.person("bo", "78")
+    async with world.running():
+        request_id = await world.ask()
+        ((row, _),) = await world.sends(1)
+        answer = await world.press(row, "approve", "77", **changes)
+        assert reason in answer.text
+        forged = await world.press(row, "option-0", "77")
+        assert forged.text == "This button does not exist."
+    assert await world.status(request_id) == "pending"
+
+
+async def test_stale_message_decides_nothing(world: KitWorld) -> None:
+    world.rule = sayso.Rule("*", risk="low", quorum=2)
+    world.person("ana", "77")
+    async with world.running():
+        request_id = await world.ask()
+        ((old, card),) = await world.sends(1)
+        assert "more than one person" in card.why
+        request = await world.inbox.get(request_id)
+        token, _ = create_token(world.store, "ana", by="admin")
+        await world.inbox.decide(request, request.edit({"euros": 9}), token=token)
+        await world.sends(2)
+        answer = await world.press(old, "approve", "77")
+        assert answer.text == STALE
+        new = [card for card in world.channel.messages.values() if not card.outcome]
+        assert len(new) == 1
+        assert "euros: 9" in new[0].text()
+
+
+@pytest.mark.parametrize("taken", ["person", "link"])
+async def test_removed_person_decides_nothing(world: KitWorld, taken: str) -> None:
+    linked = world.person("ana", "77")
+    assert linked is not None
+    world.person("bo", "78", groups=("finance",))
+    async with world.running():
+        request_id = await world.ask()
+        rows = {row.target: row for row, _ in await world.sends(2)}
+        if taken == "person":
+            remove_person(world.store, "ana", by="admin")
+        else:
+            (link,) = [c for c in world.store.credentials("ana") if c.kind == "chat"]
+            revoke_token(world.store, link.id, by="admin")
+        answer = await world.press(rows["77"], "approve", "77")
+        assert "not linked" in answer.text
+        assert await world.status(request_id) == "pending"
+        await world.ask("r2")
+        await world.sends(3)
+        assert [row.target for row, _ in world.channel.sent[2:]] == ["78"]
+
+
+async def test_account_links_one_person_by_one_code(world: KitWorld) -> None:
+    world.person("ana", "77")
+    world.person("bo")
+    async with world.running():
+        assert world.desk is not None
+        assert "linked to a person already" in await world.desk.link(
+            world.account("77"), new_code(world.store, Reviewer("bo"), "telegram")
+        )
+        code = new_code(world.store, Reviewer("bo"), "telegram")
+        assert "unknown" in await world.desk.link(world.account("78"), code + "x")
+        assert "unknown" in await world.desk.link(
+            world.account("78")._replace(channel="slack"), code
+        )
+        assert await world.desk.link(world.account("78"), code) == (
+            "This account is linked to bo now."
+        )
+        assert "used" in await world.desk.link(world.account("79"), code)
+        (link,) = [c for c in world.store.credentials("ana") if c.kind == "chat"]
+        revoke_token(world.store, link.id, by="admin")
+        code = new_code(world.store, Reviewer("bo"), "telegram")
+        assert "linked to bo" in await world.desk.link(world.account("77"), code)
+    person = linked_person(world.store, world.account("77"))
+    assert person is not None
+    assert (person.name, person.assurance) == ("bo", "chat")
+    assert sayso.audit.verify(world.store).ok
+
+
+async def test_many_requests_are_one_digest(world: KitWorld) -> None:
+    world.person("ana", "77")
+    for number in range(12):
+        await world.ask(f"early-{number}")  # before the channel was configured
+    async with world.running():
+        for number in range(40):
+            await world.ask(f"r{number}")
+        ((row, card),) = await world.sends(1)
+        assert row.step == "digest"
+        assert card.title.endswith("requests wait for you")
+        for request in await world.inbox.pending(limit=60):
+            await world.inbox.decide(request, request.reject(), by="ana")
+        await until_async(lambda: world.store.count_deliveries() == {("telegram", "closed"): 1})
+        request_id = await world.ask("after")
+        assert (await world.sends(2))[1][0].request == request_id
+
+
+async def test_stand_in_gets_messages_of_absent_person(world: KitWorld) -> None:
+    world.person("ana", "77")
+    world.person("cleo", "80")
+    set_stand_in(world.store, "ana", "cleo", world.store.now() + 3600 * SECOND, by="admin")
+    async with world.running():
+        request_id = await world.ask()
+        ((row, _),) = await world.sends(1)
+        assert (row.target, row.person) == ("80", "cleo")
+        answer = await world.press(row, "approve", "80")
+        assert answer.text.startswith("Approved by cleo for ana, ")
+    assert await world.status(request_id) == "approved"
+
+
+async def test_lost_record_repeats_one_message(world: KitWorld) -> None:
+    """A process that dies between sending and recording leaves a row that another one takes."""
+    world.person("ana", "77")
+
+    def die(_: object) -> None:
+        world.channel.after = lambda _: None
+        raise OSError("the process is gone")
+
+    world.channel.after = die
+    async with world.running():
+        request_id = await world.ask()
+        pairs = await world.sends(2)
+        assert pairs[0][0].id == pairs[1][0].id
+        assert pairs[1][0].message == "[2]"
+        await world.press(pairs[1][0], "approve", "77")
+    assert await world.status(request_id) == "approved"
+
+
+async def test_channel_that_is_down_delays_only_itself(world: KitWorld) -> None:
+    world.person("ana", "77")
+    other = FakeChannel("slack")
+
+    def fail(_: object) -> None:
+        raise OSError("no route")
+
+    other.before = fail
+    async with world.running(world.channel, other):
+        await world.ask()
+        await world.sends(1)
+    assert len(world.channel.sent) == 1
+
+
+async def test_blocked_bot_gives_the_message_up(world: KitWorld) -> None:
+    world.person("ana", "77")
+    world.channel.blocked.add("77")
+    async with world.running():
+        request_id = await world.ask()
+        await until_async(lambda: ("telegram", "dead") in world.counts.outcomes)
+        await until_async(lambda: world.store.count_deliveries() == {("telegram", "dead"): 1})
+    assert await world.status(request_id) == "pending"
