@@ -8,7 +8,6 @@ export type { ListedPerson, Person } from "../shared/apiTypes";
 export type Role = api.Person["role"];
 export type Group = api.PeopleGroup;
 
-/** Also of kind `chat`: a linked account of a chat, for servers that have them. */
 export type Credential = api.Credential;
 export type PersonDetails = Omit<api.PersonDetails, "credentials"> & { credentials: Credential[] };
 

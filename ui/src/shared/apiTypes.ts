@@ -84,7 +84,7 @@ export interface Covered {
 export interface Credential {
   id: string;
   person: string;
-  kind: "token" | "link" | "session" | "passkey";
+  kind: "token" | "link" | "session" | "passkey" | "chat" | "code";
   /** the most that it allows */
   role: "agent" | "chat" | "reviewer" | "admin";
   assurance: "code" | "os-user" | "chat" | "token" | "session" | "passkey";
@@ -325,7 +325,7 @@ export interface Messages {
 export interface NewToken {
   id: string;
   person: string;
-  kind: "token" | "link" | "session" | "passkey";
+  kind: "token" | "link" | "session" | "passkey" | "chat" | "code";
   /** the most that it allows */
   role: "agent" | "chat" | "reviewer" | "admin";
   assurance: "code" | "os-user" | "chat" | "token" | "session" | "passkey";

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from sayso import codec
 from sayso.channels.kit.channel import Channel
-from sayso.engine.deciding import is_eligible
 from sayso.engine.effects import is_remote
 from sayso.inbox.accounts import accounts_of
 from sayso.inbox.people import viewer_of
@@ -215,7 +214,7 @@ def _is_meant(person: Person, name: str, call: Call) -> bool:
     if person.role == "chat":
         return person.name == plain_name(call.requester) and not is_remote(call.binds)
     reviewers = call.terms.reviewers
-    return person.role != "agent" and (not reviewers or is_eligible(person, reviewers))
+    return person.role != "agent" and (not reviewers or not person.names.isdisjoint(reviewers))
 
 
 def addresses(store: Store, channel: Channel, person: str) -> list[Target]:
