@@ -15,6 +15,7 @@ const TITLES: Record<Credential["kind"], [title: string, verb: string, done: str
   passkey: ["Remove this passkey?", "Remove passkey", "Passkey removed"],
   link: ["Revoke this sign-in link?", "Revoke link", "Sign-in link revoked"],
   chat: ["Unlink this chat account?", "Unlink account", "Chat account unlinked"],
+  code: ["Revoke this linking code?", "Revoke code", "Linking code revoked"],
 };
 
 /** Ends one credential of a person, with the sessions that it opened. */
