@@ -149,7 +149,7 @@ def test_two_wheels_divide_the_test_suites(tmp_path: Path) -> None:
     top = {name.split("/")[0] for name in wheel.namelist()}
     assert top == {"sayso", f"sayso-{version}.dist-info"}
     modules = {name for name in wheel.namelist() if name.startswith("sayso/testing/")}
-    helpers = ("__init__", "clock", "reviewer", "scripted_model")
+    helpers = ("__init__", "clock", "reviewer", "scripted_model", "selftest")
     assert modules == {f"sayso/testing/{name}.py" for name in helpers}
     info = f"sayso_testing-{version}.dist-info"
     assert {name.split("/")[0] for name in kit.namelist()} == {"sayso_testing", info}
