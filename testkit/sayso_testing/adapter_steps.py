@@ -17,7 +17,9 @@ import subprocess
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -178,7 +180,8 @@ class Interpreter:
 class ForkServer(Interpreter):
     """An interpreter that has imported the framework, and forks a child for each step.
 
-    It has one OS thread and opens no files, so a fork of it behaves like a new process.
+    It has one OS thread and opens no files, so a fork of it behaves like a new process. What a
+    step imports is imported for the steps after it, too.
     """
 
     def __init__(self, harness: str) -> None:
@@ -206,13 +209,13 @@ def serve(harness: str) -> None:
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # stdout carries answers only
     pkgutil.resolve_name(harness)
-    importlib.import_module("jsonschema")  # Sayso imports it on first use, in every child
     gc.freeze()  # so that a collection in a child does not copy all that was imported
     children: dict[int, Path] = {}
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
             answer: Any = _wait_for_child(request["wait"], children.pop(request["wait"]))
+            _import_all(answer.pop("modules", []))
         else:
             answer = _run_in_fork(Step(**request["step"]), children)
         print(json.dumps(answer), file=replies, flush=True)
@@ -221,16 +224,28 @@ def serve(harness: str) -> None:
         os.waitpid(pid, 0)
 
 
+def _import_all(modules: list[str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in modules:
+            with suppress(Exception):  # an optional part of a package, whose parent knows
+                importlib.import_module(name)
+    if modules:
+        gc.freeze()
+
+
 def _run_in_fork(step: Step, children: dict[int, Path]) -> int:
     pid = os.fork()
     if pid:
         children[pid] = Path(step.folder, f"outcome {pid}")
         return pid
     outcome: dict[str, Any] = {}
+    imported = set(sys.modules)
     try:
         outcome["result"] = asdict(play(step))
     except BaseException:
         outcome["error"] = traceback.format_exc()
+    outcome["modules"] = [name for name in sys.modules if name not in imported]
     Path(step.folder, f"outcome {os.getpid()}").write_text(json.dumps(outcome))
     os._exit(0)
 
