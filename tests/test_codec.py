@@ -47,6 +47,7 @@ class Level(enum.IntEnum):
 # --- canonical ---
 
 
+@pytest.mark.long
 @given(json_values)
 @example([-0.0, 1e21, 5e-324, 1e-7, 333333333.33333329])
 @example({"\U0001f600": 1, "\ufb33": 2, "é": 3})
@@ -274,6 +275,7 @@ def test_parsed_value_is_always_canonical(data: str | bytes) -> None:
     codec.canonical(value)
 
 
+@pytest.mark.long
 @given(json_values)
 def test_parse_agrees_with_json(value: Any) -> None:
     assert codec.parse(json.dumps(value, indent=2)) == value

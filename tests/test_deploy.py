@@ -309,6 +309,7 @@ def test_nginx_closes_idle_connections_first() -> None:
 # -- the page
 
 
+@pytest.mark.long
 def test_documented_commands_and_files_exist() -> None:
     lines = [line for text in BLOCK.findall(PAGE) for line in text.splitlines()]
     typed = [line.split("#")[0].removeprefix("$ ") for line in lines if line.startswith("$ ")]
@@ -344,6 +345,7 @@ def free_port() -> int:
         return number
 
 
+@pytest.mark.long
 def test_compose_services_start_on_empty_database(
     database: str, image: Path, tmp_path: Path
 ) -> None:

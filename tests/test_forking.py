@@ -47,6 +47,7 @@ def test_held_lock_is_free_in_child() -> None:
         assert lock.locked(), "the parent's is as it was"
 
 
+@pytest.mark.long
 def test_child_sees_no_half_done_section() -> None:
     pair = [0, 0]
 
@@ -103,6 +104,7 @@ def test_fork_waits_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
         assert in_child(child)
 
 
+@pytest.mark.long
 def test_os_threads_may_fork_in_parallel() -> None:
     outcomes: list[bool] = []
 

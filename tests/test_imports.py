@@ -119,6 +119,7 @@ for name in set(sayso.__all__) - {"create_app"}: getattr(sayso, name)
     assert loaded & (WEB | MODELS | OUTER) == {"sayso.agent"}
 
 
+@pytest.mark.long
 def test_server_starts_without_late_imports() -> None:
     loaded = modules_loaded_by("""
 import sayso.cli.load_agents, sayso.cli.entry, sayso.cli.serve, sayso.server.serving

@@ -25,6 +25,7 @@ def test_behind_it():
 """
 
 
+@pytest.mark.long
 def test_dead_worker_ends_the_run_with_its_error(tmp_path: Path) -> None:
     """A worker in its place would be given the same test, and so on."""
     (tmp_path / "test_dying.py").write_text(DYING)

@@ -24,6 +24,31 @@ from sayso_testing.adapter_escapes import (
 with suppress(ImportError):  # where only one framework is installed
     import dspy  # noqa: F401
 
+#: Tests of every adapter that take seconds, mostly those that kill processes.
+SLOW = {
+    "test_in_doubt_is_for_people_to_settle",
+    "test_killed_during_the_run",
+    "test_killed_while_waiting",
+    "test_malformed_answers_change_nothing",
+}
+#: Tests over many shapes of code or of validators. `make test` has a quarter of each.
+MANY = {
+    "test_allowed_call_agrees_with_bare",
+    "test_approved_call_agrees_with_bare",
+    "test_delegated_call_needs_a_decision",
+    "test_tool_inside_idempotent_call_asks",
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    count = 0
+    for item in items:
+        name = getattr(item, "originalname", "")
+        count += name in MANY
+        if name in SLOW or (name in MANY and count % 4):
+            item.add_marker(pytest.mark.long)
+
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:

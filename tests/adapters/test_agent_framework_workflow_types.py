@@ -230,6 +230,7 @@ def step(folder: str, what: str) -> None:
     asyncio.run(go())
 
 
+@pytest.mark.long
 def test_outputs_survive_three_processes(tmp_path: Path) -> None:
     for what in ("run", "decide", "look"):
         code = f"import {Path(__file__).stem} as here; here.step({str(tmp_path)!r}, {what!r})"

@@ -95,6 +95,7 @@ async def test_stream_and_result_equal_bare(pair: Pair) -> None:
     assert stream.result.raw.num_turns == bare[-1].num_turns
 
 
+@pytest.mark.long
 async def test_arguments_are_validated_as_bare(pair: Pair) -> None:
     await pair.bare()
     bare = list(pair.ran)
@@ -103,6 +104,7 @@ async def test_arguments_are_validated_as_bare(pair: Pair) -> None:
     assert pair.ran == bare == [("ana", 5)]
 
 
+@pytest.mark.long
 async def test_hooks_see_the_same(pair: Pair) -> None:
     seen: list[Any] = []
 
@@ -120,6 +122,7 @@ async def test_hooks_see_the_same(pair: Pair) -> None:
     assert len(bare) == 2 + len(ARGS)
 
 
+@pytest.mark.long
 async def test_paused_stream_resumes(pair: Pair) -> None:
     ask = sayso.Policy([sayso.Rule("pay")])
     guarded = guard(options(pair.folder, pair.fake), pair.gate, ask, tools=[pair.tool])

@@ -94,6 +94,7 @@ async def test_gated_call_needs_five_commits(counted: Counted) -> None:
     assert counts["resume"][1] == ["claim+start", "record", "propose+finish"]
 
 
+@pytest.mark.long
 async def test_approvals_on_thread_cost_the_same(
     counted: Counted,
 ) -> None:

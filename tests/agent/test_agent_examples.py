@@ -63,6 +63,7 @@ async def test_example_runs_over_the_wire(name: str, capsys: pytest.CaptureFixtu
         module.database.close()
 
 
+@pytest.mark.long
 def test_example_accepts_a_model_option(tmp_path: Path) -> None:
     module = load("deployment_assistant")
     with FakeOpenAI(module.SCRIPT) as server:

@@ -237,6 +237,7 @@ async def test_lease_lapsed_before_effect_is_doubt(
     assert (world.ran, [r.kind for r in result.interruptions]) == ([], ["in_doubt"])
 
 
+@pytest.mark.long
 async def test_long_tool_keeps_its_lease(world: World) -> None:
     """A tool that takes longer than its lease keeps it: heartbeats run in their own OS thread."""
 

@@ -164,6 +164,7 @@ def test_kill_inside_nested_call_leaves_no_doubt(
         check_record(folder)
 
 
+@pytest.mark.long
 def test_killed_read_is_never_in_doubt(tmp_path: Path, fork_server: ForkServer) -> None:
     """No one has to settle it: the process that resumes reads again, with the same approval."""
     whole = tmp_path / "whole"

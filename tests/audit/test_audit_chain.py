@@ -247,6 +247,7 @@ def flipped(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield made
 
 
+@pytest.mark.long
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_flipped_bit_is_always_named(flipped: World, data: st.DataObject) -> None:

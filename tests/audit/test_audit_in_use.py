@@ -17,6 +17,7 @@ from sayso.keys import Keyring
 from sayso.stores.sqlite import SqliteStore
 
 
+@pytest.mark.long
 def test_store_in_use_verifies(tmp_path: Path) -> None:
     with opened(World(tmp_path)) as world:
         for n in range(5):

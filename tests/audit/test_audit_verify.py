@@ -342,6 +342,7 @@ class Everything:
             self.check()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["sqlite", "memory"])
 def test_store_verifies_after_every_operation(kind: str, tmp_path: Path) -> None:
     clock = FakeClock()

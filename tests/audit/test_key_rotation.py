@@ -249,6 +249,7 @@ def test_worker_waits_for_new_public_key(machine: Opener) -> None:
 # -- workers and doctor
 
 
+@pytest.mark.long
 async def test_worker_without_key_retries_and_records(
     machine: Opener, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

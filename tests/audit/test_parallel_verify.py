@@ -15,6 +15,7 @@ from sayso.cli.main import app
 from sayso.errors import InvalidCall
 
 
+@pytest.mark.long
 def test_parallel_verification_finds_the_same(tmp_path: Path) -> None:
     with opened(World(tmp_path)) as world:
         for number in range(12):
@@ -100,6 +101,7 @@ def test_checkpoint_of_another_store_is_refused(world: World) -> None:
         verify(world.store, since=Checkpoint("other", "", 0, ""))
 
 
+@pytest.mark.long
 def test_command_keeps_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     world = World(tmp_path)

@@ -98,6 +98,7 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
         made.process.close(force=True)
 
 
+@pytest.mark.long
 def test_channel_asks_and_the_call_runs(agent: Agent) -> None:
     agent.start()
     agent.sees(PROMPT)
@@ -105,6 +106,7 @@ def test_channel_asks_and_the_call_runs(agent: Agent) -> None:
     agent.sees("RESULT 0 sent to 0@example.com")
 
 
+@pytest.mark.long
 def test_decision_made_elsewhere_closes_the_question(agent: Agent) -> None:
     agent.start()
     agent.sees(PROMPT)
@@ -113,6 +115,7 @@ def test_decision_made_elsewhere_closes_the_question(agent: Agent) -> None:
     agent.sees("RESULT 0")
 
 
+@pytest.mark.long
 def test_skipped_request_is_asked_again(agent: Agent) -> None:
     agent.start()
     agent.sees(PROMPT)
@@ -125,6 +128,7 @@ def test_skipped_request_is_asked_again(agent: Agent) -> None:
     agent.sees("RESULT 0")
 
 
+@pytest.mark.long
 def test_two_requests_queue(agent: Agent) -> None:
     agent.start(calls=2)
     first = agent.sees(PROMPT)
@@ -136,6 +140,7 @@ def test_two_requests_queue(agent: Agent) -> None:
     assert (second + agent.sees(pexpect.EOF)).count("RESULT") == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("keys", "ending"),
     [("a\x03", "INTERRUPTED"), ("a\x04\x04", "PAUSED")],
@@ -154,6 +159,7 @@ def test_control_key_leaves_it_pending(agent: Agent, keys: str, ending: str) -> 
     inbox.close()
 
 
+@pytest.mark.long
 def test_ending_program_restores_the_terminal(agent: Agent) -> None:
     agent.start()
     agent.sees(PROMPT)
@@ -169,6 +175,7 @@ def test_without_a_terminal_there_is_no_prompt(agent: Agent, env: dict[str, str]
     assert PROMPT not in agent.sees("PAUSED")
 
 
+@pytest.mark.long
 def test_pipe_gets_one_line_of_help(agent: Agent) -> None:
     done = subprocess.run(
         [sys.executable, str(agent.program), agent.url, "1", "0.5"],

@@ -77,6 +77,7 @@ def test_policy_check_prints_default_first(world: World, default: str, line: str
     assert world.json(*check, "--tool", "pay", "--needs-approval")["verdict"] == strict
 
 
+@pytest.mark.long
 def test_audit_verifies_and_names_the_first_broken_row(world: World) -> None:
     request = world.mail()
     world.cli("reject", request, "-m", "no")

@@ -29,6 +29,7 @@ def test_chat_marks_text_and_calls(world: World) -> None:
     assert ran(world) == [("getLocalTime", {"location": "Oslo"})]
 
 
+@pytest.mark.long
 def test_chat_approves_a_call(world: World) -> None:
     person = talk(world)
     person.at_prompt("Deploy version 2.5.0 to production", YOU)
@@ -45,6 +46,7 @@ def test_chat_approves_a_call(world: World) -> None:
     assert ran(world) == [("deploy_to_production", {"version": "2.5.0"})]
 
 
+@pytest.mark.long
 def test_edit_in_the_editor(world: World) -> None:
     person = talk(world, EDITOR=world.editor("value['day'] = 'Sunday'"))
     person.at_prompt("Book a flight to Paris for Friday", YOU)
@@ -56,6 +58,7 @@ def test_edit_in_the_editor(world: World) -> None:
     assert ran(world) == [("book_flight", {"day": "Sunday", "destination": "Paris"})]
 
 
+@pytest.mark.long
 def test_reject_with_a_reason(world: World) -> None:
     person = talk(world)
     person.at_prompt("Delete old records", YOU)
@@ -68,6 +71,7 @@ def test_reject_with_a_reason(world: World) -> None:
     assert ran(world) == []
 
 
+@pytest.mark.long
 def test_rejection_stops_the_run(world: World) -> None:
     person = talk(world)
     person.at_prompt("Do two things", YOU)
@@ -89,6 +93,7 @@ def test_question_is_answered_by_number(world: World) -> None:
     person.ends(0)
 
 
+@pytest.mark.long
 def test_question_takes_several_answers(world: World) -> None:
     person = talk(world)
     person.at_prompt("I want a pizza", YOU)
@@ -108,6 +113,7 @@ def test_question_takes_several_answers(world: World) -> None:
     person.ends(0)
 
 
+@pytest.mark.long
 def test_skipped_request_continues_in_another_process(world: World) -> None:
     person = talk(world)
     person.at_prompt("What is the weather in Rome?", YOU)
@@ -129,6 +135,7 @@ def test_skipped_request_continues_in_another_process(world: World) -> None:
     assert ran(world) == [("getWeatherInformation", {"city": "Rome"})]
 
 
+@pytest.mark.long
 def test_two_requests_are_decided_separately(world: World) -> None:
     person = talk(world)
     person.at_prompt("Do two things", YOU)
@@ -169,6 +176,7 @@ def test_control_c_at_the_prompt_leaves(world: World) -> None:
     assert "Traceback" not in person.ends(0)
 
 
+@pytest.mark.long
 def test_control_c_during_stream_stops_run(world: World) -> None:
     person = talk(world)
     person.at_prompt("slow weather", YOU)
@@ -181,6 +189,7 @@ def test_control_c_during_stream_stops_run(world: World) -> None:
     assert [tool for tool, _ in ran(world)] == ["getWeatherInformation", "getLocalTime"]
 
 
+@pytest.mark.long
 def test_decision_made_elsewhere_closes_the_card(world: World) -> None:
     person = talk(world)
     person.at_prompt("weather", YOU)
@@ -195,6 +204,7 @@ def test_decision_made_elsewhere_closes_the_card(world: World) -> None:
     person.ends(0)
 
 
+@pytest.mark.long
 def test_decision_elsewhere_appears_at_prompt(world: World) -> None:
     person = talk(world)
     person.at_prompt("weather", YOU)
@@ -210,6 +220,7 @@ def test_decision_elsewhere_appears_at_prompt(world: World) -> None:
     person.ends(0)
 
 
+@pytest.mark.long
 def test_decision_before_start_is_applied(world: World) -> None:
     world.cli("chat", DEMO, "--thread", "t", "--message", "weather in Rome", code=3)
     (request,) = pending(world)
@@ -220,6 +231,7 @@ def test_decision_before_start_is_applied(world: World) -> None:
     assert len(ran(world)) == 1
 
 
+@pytest.mark.long
 def test_new_message_confirms_before_withdrawing(world: World) -> None:
     person = talk(world)
     person.at_prompt("weather", YOU)
@@ -261,6 +273,7 @@ def test_agent_text_is_inert(world: World) -> None:
     assert all(line.startswith("  │ ") and len(line) <= 60 for line in spoken)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("columns", [40, 60, 100])
 def test_nothing_is_wider_than_the_terminal(world: World, columns: int) -> None:
     person = world.person("chat", DEMO, "--thread", "t", columns=columns, rows=60)
@@ -290,6 +303,7 @@ def work() -> str:
 """
 
 
+@pytest.mark.long
 def test_control_c_lets_running_tool_end(world: World) -> None:
     agent_file(world, 'call("work"), say("Done.")', WORK)
     person = world.person("chat", "mine:agent", "--thread", "t")
@@ -307,6 +321,7 @@ def test_control_c_lets_running_tool_end(world: World) -> None:
     assert item["execution"]["status"] == "done"
 
 
+@pytest.mark.long
 def test_interrupted_call_is_in_doubt_later(world: World) -> None:
     agent_file(world, 'call("work"), say("Done.")', WORK, lease=1.0)
     person = world.person("chat", "mine:agent", "--thread", "t", rows=60)

@@ -15,12 +15,14 @@ from cli_world import World
 # -- no terminal
 
 
+@pytest.mark.long
 def test_message_may_come_from_pipe(world: World) -> None:
     printed = script(world, DEMO, code=0, stdin="What time is it in Oslo?\n")
     assert "✓ getLocalTime ran" in printed
     assert "Final answer: It is 10am in Oslo." in printed
 
 
+@pytest.mark.long
 def test_pause_on_pipe_exits_with_3(world: World) -> None:
     printed = script(world, DEMO, "--thread", "t", code=3, stdin="weather\na\na\n")
     (request,) = pending(world)
@@ -34,6 +36,7 @@ def test_pause_on_pipe_exits_with_3(world: World) -> None:
     assert len(ran(world)) == 1
 
 
+@pytest.mark.long
 def test_json_for_scripts(world: World) -> None:
     args = (DEMO, "--thread", "t", "--json")
     paused = json.loads(script(world, *args, "--message", "Delete old records", code=3))
@@ -50,11 +53,13 @@ def test_nothing_to_say_is_a_usage_error(world: World) -> None:
     assert "pass --message TEXT" in script(world, DEMO, code=2)
 
 
+@pytest.mark.long
 def test_run_that_fails_is_code_1(world: World) -> None:
     agent_file(world, 'say("cut", finish="length")')
     assert "The run is failed" in script(world, "mine:agent", "--message", "hi", code=1)
 
 
+@pytest.mark.long
 def test_there_is_no_prompt_in_ci(world: World) -> None:
     person = talk(world, "--message", "weather", CI="true")
     assert "getWeatherInformation needs a decision" in person.ends(3)
@@ -96,6 +101,7 @@ def test_wrong_target_is_one_clear_line(world: World, target: str, code: int, sa
     assert printed.count("\n") == 1
 
 
+@pytest.mark.long
 def test_agent_keeps_its_named_store(world: World, tmp_path: Path) -> None:
     (world.folder / "own.py").write_text(
         f"import sayso.demo\nagent = sayso.demo.agent('sqlite:///{tmp_path}/own.db')\n"
@@ -105,12 +111,14 @@ def test_agent_keeps_its_named_store(world: World, tmp_path: Path) -> None:
     assert not (tmp_path / "sayso.db").exists()
 
 
+@pytest.mark.long
 def test_thread_of_another_agent_is_refused(world: World) -> None:
     agent_file(world, 'say("Hello.")')
     script(world, "mine:agent", "--thread", "t", "--message", "hi", code=0)
     assert "belongs to agent" in talk(world).ends(5)
 
 
+@pytest.mark.long
 def test_pending_requests_include_those_of_sub_agents(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

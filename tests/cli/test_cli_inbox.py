@@ -101,6 +101,7 @@ def nested(depth: int) -> Any:
     return value
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("value", "last"),
     [

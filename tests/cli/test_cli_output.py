@@ -127,6 +127,7 @@ def test_deciding_commands_print_inert_text(evil: World) -> None:
     inert(evil.cli("policy", "check", str(rules), "--tool", EVIL))
 
 
+@pytest.mark.long
 def test_prompt_shows_inert_text(evil: World) -> None:
     for item in evil.json("inbox")["items"]:
         person = evil.person("approve", item["id"], rows=80)

@@ -57,6 +57,7 @@ def test_reject_stops_the_run(world: World) -> None:
     assert world.ran == []
 
 
+@pytest.mark.long
 def test_bash_completes_commands_and_requests(world: World) -> None:
     request = world.mail()
 

@@ -33,6 +33,7 @@ def run(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_demo_without_terminal_plays_tour(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     done = run(tmp_path)
@@ -51,6 +52,7 @@ def test_demo_without_terminal_plays_tour(tmp_path: Path) -> None:
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
+@pytest.mark.long
 def test_tour_repeats_on_kept_store(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     for times in (1, 2):
@@ -85,6 +87,7 @@ def test_first_screen_lists_suggestions(world: World, columns: int) -> None:
     assert "Use --data DIR to keep it" in screen
 
 
+@pytest.mark.long
 def test_demo_continues_where_it_was_left(world: World) -> None:
     person = world.person("demo", "--terminal", "--data", "kept", rows=60)
     person.at_prompt("Deploy version 2.5.0 to production", YOU)
@@ -102,6 +105,7 @@ def test_demo_continues_where_it_was_left(world: World) -> None:
     assert [row["tool"] for row in effects] == ["deploy_to_production"]
 
 
+@pytest.mark.long
 def test_slow_answer_needs_five_seconds(world: World) -> None:
     person = world.person("demo", "--terminal", rows=60)
     person.at_prompt("slow", YOU)

@@ -125,6 +125,7 @@ def test_recipe_route_decides_a_call(demo: Demo) -> None:
     assert demo.ran() == [("getWeatherInformation", {"city": "Oslo"})]
 
 
+@pytest.mark.long
 def test_sign_in_link_works_once(tmp_path: Path) -> None:
     demo = Demo(tmp_path)
     assert time.monotonic() - demo.began < 30
@@ -149,6 +150,7 @@ def test_taken_port_is_one_line(demo: Demo, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_coding_agent_asks_through_its_hook(tmp_path: Path) -> None:
     demo = Demo(tmp_path, "--no-auth", "--data", str(tmp_path / "kept"))
 

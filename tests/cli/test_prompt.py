@@ -14,6 +14,7 @@ from sayso import Gate, Option, Question
 # -- deciding
 
 
+@pytest.mark.long
 def test_key_approves_shown_request(world: World) -> None:
     request = world.mail()
     person = world.person("approve", request)
@@ -28,6 +29,7 @@ def test_key_approves_shown_request(world: World) -> None:
     assert world.resume() == "sent to ana@example.com"
 
 
+@pytest.mark.long
 def test_repeated_enter_leaves_it_pending(world: World) -> None:
     request = world.mail()
     person = world.person("approve", request)
@@ -109,6 +111,7 @@ def test_closed_terminal_leaves_it_pending(world: World) -> None:
     assert world.get(request).status == "pending"
 
 
+@pytest.mark.long
 def test_reject_with_a_reason(world: World) -> None:
     request = world.mail()
     person = world.person("approve", request)
@@ -129,6 +132,7 @@ def test_disallowed_decisions_are_not_offered(world: World) -> None:
     assert person.ends(75).count("Nothing was decided") == 2
 
 
+@pytest.mark.long
 def test_respond_replaces_the_run(world: World) -> None:
     request = world.mail()
     person = world.person("respond", request)
@@ -147,6 +151,7 @@ def test_respond_replaces_the_run(world: World) -> None:
 # -- editing
 
 
+@pytest.mark.long
 def test_edit_shows_the_diff_and_asks_again(world: World) -> None:
     request = world.mail()
     editor = world.editor("value['to'] = 'ben@example.com'")
@@ -204,6 +209,7 @@ def test_invalid_edit_is_edited_again(world: World) -> None:
     assert world.get(request).status == "pending"
 
 
+@pytest.mark.long
 def test_unchanged_or_failed_edit_is_ignored(world: World) -> None:
     request = world.mail()
     for editor, said in (
@@ -223,6 +229,7 @@ def test_unchanged_or_failed_edit_is_ignored(world: World) -> None:
     assert world.get(request).status == "pending"
 
 
+@pytest.mark.long
 def test_named_change_is_shown_and_confirmed(world: World) -> None:
     request = world.mail()
     person = world.person("edit", request, "to=42", 'copies=["ben@example.com"]', "--unset", "body")
@@ -256,6 +263,7 @@ def test_visual_comes_before_editor(world: World) -> None:
 # -- questions
 
 
+@pytest.mark.long
 def test_options_are_picked_by_number(world: World) -> None:
     size = Question("Which size?", ("Small", Option("Large", 2, "for two")))
     request = world.ask("q", lambda gate: gate.ask_sync(size))
@@ -273,6 +281,7 @@ def test_options_are_picked_by_number(world: World) -> None:
     gate.close()
 
 
+@pytest.mark.long
 def test_several_options_and_free_text(world: World) -> None:
     tops = Question("Toppings?", ("Ham", "Olives", "Corn"), multiple=True, free_text=True)
     request = world.ask("q", lambda gate: gate.ask_sync(tops))
@@ -289,6 +298,7 @@ def test_several_options_and_free_text(world: World) -> None:
     assert world.json("show", other)["decision"]["value"] == ["Ham", "Corn"]
 
 
+@pytest.mark.long
 def test_free_text_may_be_typed_or_pasted(world: World) -> None:
     request = world.ask("q", lambda gate: gate.ask_sync("Why?"))
     person = world.person("respond", request)
@@ -300,6 +310,7 @@ def test_free_text_may_be_typed_or_pasted(world: World) -> None:
     assert world.json("show", request)["decision"]["value"] == "two\nlines"
 
 
+@pytest.mark.long
 def test_schema_question_is_answered_in_editor(world: World) -> None:
     schema = {"type": "object", "properties": {"zip": {"type": "string", "pattern": "^[0-9]+$"}}}
     request = world.ask("q", lambda gate: gate.ask_sync(Question("Zip?", schema=schema)))
@@ -313,6 +324,7 @@ def test_schema_question_is_answered_in_editor(world: World) -> None:
     assert world.json("show", request)["decision"]["value"] == {"zip": "10115"}
 
 
+@pytest.mark.long
 def test_open_question_takes_text_or_json(
     world: World,
 ) -> None:
@@ -330,6 +342,7 @@ def test_open_question_takes_text_or_json(
     assert world.json("show", other)["decision"]["value"] == {"a": 42}
 
 
+@pytest.mark.long
 def test_question_can_be_refused(world: World) -> None:
     request = world.ask("q", lambda gate: gate.ask_sync("Why?"))
     person = world.person("reject", request)
@@ -338,6 +351,7 @@ def test_question_can_be_refused(world: World) -> None:
     assert world.get(request).status == "rejected"
 
 
+@pytest.mark.long
 def test_confirmation_shows_text_and_details(world: World) -> None:
     request = world.ask("q", lambda gate: gate.confirm_sync("Publish?", {"files": ["a", "b"]}))
     person = world.person("approve", request)
@@ -350,6 +364,7 @@ def test_confirmation_shows_text_and_details(world: World) -> None:
 # -- in doubt
 
 
+@pytest.mark.long
 def test_doubt_is_settled_with_result(world: World) -> None:
     request = world.doubt()
     person = world.person("approve", request)
@@ -364,6 +379,7 @@ def test_doubt_is_settled_with_result(world: World) -> None:
     assert world.ran == []
 
 
+@pytest.mark.long
 def test_doubt_is_settled_by_rerun(world: World) -> None:
     request = world.doubt()
     person = world.person("approve", request)
@@ -373,6 +389,7 @@ def test_doubt_is_settled_by_rerun(world: World) -> None:
     assert len(world.ran) == 1
 
 
+@pytest.mark.long
 def test_doubt_is_settled_as_failed(world: World) -> None:
     request = world.doubt()
     person = world.person("reject", request)
@@ -384,6 +401,7 @@ def test_doubt_is_settled_as_failed(world: World) -> None:
 # -- grants
 
 
+@pytest.mark.long
 def test_prompt_shows_coverage_of_grant(world: World) -> None:
     def shell(run: str, line: str) -> str:
         def act(gate: Gate) -> None:

@@ -6,6 +6,7 @@ import re
 import threading
 
 import pexpect
+import pytest
 from cli_world import World
 
 from sayso import Inbox, Reviewer, testing
@@ -21,6 +22,7 @@ def test_decision_made_elsewhere_closes_the_prompt(world: World) -> None:
     assert "Decided by Ben (python)" in person.ends(5)
 
 
+@pytest.mark.long
 def test_edit_elsewhere_is_shown_first(world: World) -> None:
     request = world.mail(quorum=2)
     person = world.person("approve", request, SAYSO_TOKEN=world.token("ana"))
@@ -36,6 +38,7 @@ def test_edit_elsewhere_is_shown_first(world: World) -> None:
     assert world.get(request).args["to"] == "eve@example.com"
 
 
+@pytest.mark.long
 def test_expiry_closes_the_prompt(world: World) -> None:
     request = world.mail(expires_in=10)
     person = world.person("approve", request)
@@ -52,6 +55,7 @@ def test_non_reviewer_is_refused(world: World) -> None:
     assert world.get(request).status == "pending"
 
 
+@pytest.mark.long
 def test_one_of_two_deciders_wins(world: World) -> None:
     request = world.mail()
     people = [world.person("approve", request) for _ in range(2)]
@@ -79,6 +83,7 @@ def test_one_of_two_deciders_wins(world: World) -> None:
 # -- several
 
 
+@pytest.mark.long
 def test_walk_through_the_inbox(world: World) -> None:
     first, second, third = (world.mail(f"r{n}", to=f"{n}@example.com") for n in range(3))
     person = world.person("inbox", "--decide", rows=60)
@@ -98,6 +103,7 @@ def test_walk_through_the_inbox(world: World) -> None:
     assert world.get(third).status == "approved"
 
 
+@pytest.mark.long
 def test_several_requests_are_decided_after_showing(world: World) -> None:
     requests = [world.mail(f"r{n}", to=f"{n}@example.com") for n in range(4)]
     person = world.person("inbox", "--decide", rows=100)

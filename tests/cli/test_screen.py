@@ -15,6 +15,7 @@ from cli_world import World
 SURE = r"go back: "
 
 
+@pytest.mark.long
 def test_resizing_changes_nothing(world: World) -> None:
     request = world.mail()
     person = world.person("approve", request)
@@ -34,6 +35,7 @@ def test_terminal_state_is_restored(world: World) -> None:
     assert said.count("\x1b[?2004h") == said.count("\x1b[?2004l") >= 1
 
 
+@pytest.mark.long
 def test_help_details_and_view(world: World) -> None:
     request = world.mail(note="please", risk="medium")
     person = world.person("approve", request, rows=50)
@@ -68,6 +70,7 @@ def test_colours_can_be_switched_off(world: World) -> None:
 # -- what was not shown
 
 
+@pytest.mark.long
 def test_long_arguments_cannot_be_approved_before_their_end(world: World) -> None:
     request = world.mail(body="\n".join(f"line {n}" for n in range(60)))
     person = world.person("approve", request, rows=24)
@@ -85,6 +88,7 @@ def test_long_arguments_cannot_be_approved_before_their_end(world: World) -> Non
     assert world.get(request).status == "approved"
 
 
+@pytest.mark.long
 def test_typed_name_approves_unseen_arguments(world: World) -> None:
     request = world.mail(body="x" * 100_000)
     person = world.person("approve", request, rows=24)
@@ -96,6 +100,7 @@ def test_typed_name_approves_unseen_arguments(world: World) -> None:
     assert world.get(request).status == "approved"
 
 
+@pytest.mark.long
 def test_high_risk_needs_tool_name_typed(world: World) -> None:
     request = world.mail(risk="high")
     person = world.person("approve", request)
@@ -120,6 +125,7 @@ def environment(world: World, **more: str) -> dict[str, str]:
     return {**keep, "SAYSO_STORE": world.url, "TERM": "xterm", **more}
 
 
+@pytest.mark.long
 def test_yes_piped_in_decides_nothing(world: World) -> None:
     request = world.mail()
     line = f"yes a | {' '.join(command('approve', request))}"

@@ -133,6 +133,7 @@ def say(client: httpx.Client, words: str) -> None:
     assert client.post("/api/chat", json=body).status_code == 200
 
 
+@pytest.mark.long
 def test_killed_server_continues_where_it_was(place: Place) -> None:
     server, client = place.serve("agents:agent")
     say(client, "Weather in Oslo")
@@ -154,6 +155,7 @@ def _runs(client: httpx.Client) -> list[dict[str, Any]]:
     return items
 
 
+@pytest.mark.long
 def test_stop_waits_for_running_call(place: Place) -> None:
     run = place.ask()
     server, client = place.serve("agents:slow")
@@ -206,6 +208,7 @@ def test_second_ctrl_c_interrupts_running_call(place: Place, command: str, agent
         assert request.kind == "in_doubt"
 
 
+@pytest.mark.long
 def test_waiting_client_is_released_at_stop(place: Place) -> None:
     server, client = place.serve()
     made = client.post(
@@ -224,6 +227,7 @@ def test_waiting_client_is_released_at_stop(place: Place) -> None:
     client.close()
 
 
+@pytest.mark.long
 def test_server_without_workers_resumes_nothing(place: Place) -> None:
     _, client = place.serve("agents:agent", "--workers", "0")
     say(client, "Weather in Oslo")
@@ -238,6 +242,7 @@ def test_server_without_workers_resumes_nothing(place: Place) -> None:
     client.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", ["", "https://approvals.example.com/"])
 def test_sign_in_link_uses_page_url(place: Place, page: str) -> None:
     options = ["--page-url", page] if page else []
@@ -254,6 +259,7 @@ def test_sign_in_link_uses_page_url(place: Place, page: str) -> None:
     assert served.exitstatus == 0
 
 
+@pytest.mark.long
 def test_worker_logs_each_step(place: Place) -> None:
     """One log line and one count each: claimed, resumed, call started, call done, run done."""
     run = place.ask()

@@ -128,6 +128,7 @@ def test_errors_have_their_names_and_fields(client: Client) -> None:
         client.open_sync("refund", {}, risk="huge")
 
 
+@pytest.mark.long
 def test_rate_limit_is_retried_or_raised(serve: Callable[..., Server], people: People) -> None:
     server = serve(limits=Limits(open_requests=1))
     token = people.token("bot")

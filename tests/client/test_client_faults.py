@@ -48,6 +48,7 @@ def killed_while_running(server: Server, people: People, act: str = "begin") -> 
     return token
 
 
+@pytest.mark.long
 def test_agent_killed_after_claim_leaves_doubt(server: Server, people: People) -> None:
     token = killed_while_running(server, people)
     doubt = until(lambda: [r for r in people.pending() if r.kind == "in_doubt"])[0]
@@ -60,6 +61,7 @@ def test_agent_killed_after_claim_leaves_doubt(server: Server, people: People) -
     assert people.inbox.get_sync(doubt.id).execution.attempts == 1
 
 
+@pytest.mark.long
 def test_idempotent_call_runs_again_after_a_kill(
     serve: Callable[..., Server], people: People
 ) -> None:
@@ -170,6 +172,7 @@ def test_lost_doubt_report_is_repeated(server: Server, people: People, gate_to: 
         assert (item.execution.status, item.execution.attempts) == ("failed", 1)
 
 
+@pytest.mark.long
 def test_lost_claim_answer_leaves_doubt(server: Server, people: People, gate_to: Gates) -> None:
     with closing(Lossy(server.url, lambda method, path: path.endswith("/claim"))) as net:
         gate, ran = gate_to(net.url, lease=1), []
@@ -214,6 +217,7 @@ def test_long_call_keeps_its_claim(server: Server, people: People, gate_to: Gate
     assert results == ["paid 5"]
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_forked_child_opens_new_connections(server: Server, gate_to: Gates, people: People) -> None:
     """On a connection of the parent's, each would read the other's answers."""

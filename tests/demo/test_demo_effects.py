@@ -6,6 +6,8 @@ import ast
 import json
 from pathlib import Path
 
+import pytest
+
 import sayso
 import sayso.demo
 from sayso.agent.agent import lend_store
@@ -71,6 +73,7 @@ def test_demo_uses_public_api_only() -> None:
         assert {n for n in inner if not n.startswith("sayso.demo")} <= PUBLIC, path.name
 
 
+@pytest.mark.long
 def test_only_demo_command_imports_demo() -> None:
     elsewhere = [p for p in SOURCE.rglob("*.py") if "demo" not in p.relative_to(SOURCE).parts[0]]
     users = {p.name for p in elsewhere if any("sayso.demo" in name for name in imports_of(p))}

@@ -328,6 +328,7 @@ async def test_answer_streams_word_by_word(stage: Stage) -> None:
     assert "".join(words) == result.output == "Final answer: It is 10am in New York."
 
 
+@pytest.mark.long
 async def test_slow_combines_and_also_follows_an_approval(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from rounds import contend_threads, contend_workers, kill_workers, stop_workers
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_workers_are_killed(kind: str, fork_server: ForkServer, tmp_path: Path, tell: Tell) -> None:
     folder = make(tmp_path / "place", kind)
@@ -23,6 +24,7 @@ def test_workers_are_killed(kind: str, fork_server: ForkServer, tmp_path: Path, 
     drop(folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_workers_sleep_through_their_leases(
     kind: str, fork_server: ForkServer, tmp_path: Path, tell: Tell
@@ -34,6 +36,7 @@ def test_workers_sleep_through_their_leases(
     drop(folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_workers_finish_each_run_once(
     kind: str, fork_server: ForkServer, tmp_path: Path, tell: Tell

@@ -117,6 +117,7 @@ gate.store.close()
 """
 
 
+@pytest.mark.long
 def test_one_of_many_processes_starts(url: str, tmp_path: Path) -> None:
     ran, folder = tmp_path / "ran", Path(__file__).parent
     gate, _ = shop.guarded(url)

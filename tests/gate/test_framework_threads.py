@@ -294,6 +294,7 @@ async def test_thread_belongs_to_one_agent_at_a_time(world: World) -> None:
         await Poster(world, "other").resume("t")
 
 
+@pytest.mark.long
 async def test_new_input_waits_and_supersedes_pause(world: World) -> None:
     first, second = Poster(world), Poster(world)
     moving, on = asyncio.Event(), asyncio.Event()

@@ -541,6 +541,7 @@ def test_equal_call_inside_a_body_asks() -> None:
     assert nested[0] is not None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", ["sayso", "opentelemetry"])
 def test_run_follows_threads_with_opentelemetry(first: str, tmp_path: Any) -> None:
     """OpenTelemetry's instrumentation of OS threads is loaded before or after ours."""

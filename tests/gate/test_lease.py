@@ -55,6 +55,7 @@ with gate.run("order"):
 """
 
 
+@pytest.mark.long
 def test_stalled_process_keeps_its_attempt_running(inbox: Inbox, tmp_path: Path) -> None:
     """It loses its lease while it is stopped. Then it goes on, and its late result counts."""
     with subprocess.Popen([sys.executable, "-c", WORKER], cwd=tmp_path) as worker:
@@ -85,6 +86,7 @@ def test_killed_process_frees_its_attempt(inbox: Inbox, tmp_path: Path) -> None:
     assert inbox.approve_sync(request, by="ana").status == "approved"
 
 
+@pytest.mark.long
 async def test_cancelled_thread_runs_until_it_returns(inbox: Inbox, tmp_path: Path) -> None:
     """The task that waited for a sync tool is gone, but its OS thread goes on."""
     started, ending = threading.Event(), threading.Event()

@@ -400,6 +400,7 @@ def _spawned(url: str, run: str, paid: str) -> list[int]:
         return _child(gate, [1, 2], paid)
 
 
+@pytest.mark.long
 def test_spawned_process_enters_the_run_by_name(tmp_path: Path) -> None:
     url, paid = f"sqlite:///{tmp_path / 'sayso.db'}", str(tmp_path / "paid")
     spawn = multiprocessing.get_context("spawn")

@@ -71,6 +71,7 @@ UNKNOWN: dict[str, tuple[Callable[..., Any], str]] = {
 # -- a process dies in the middle
 
 
+@pytest.mark.long
 def test_settled_call_returns_the_first_result(url: str) -> None:
     shop.kill_in_body(url)
     time.sleep(shop.LEASE)
@@ -96,6 +97,7 @@ def test_settled_call_returns_the_first_result(url: str) -> None:
     gate.store.close()
 
 
+@pytest.mark.long
 def test_did_not_run_evidence_waits_for_a_decision(url: str) -> None:
     shop.kill_in_body(url)
     time.sleep(shop.LEASE)
@@ -135,6 +137,7 @@ def test_did_not_run_evidence_waits_for_a_decision(url: str) -> None:
     gate.store.close()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("brief")
 @pytest.mark.parametrize("how", ["none", "raises", "hangs", "hangs async", "rubbish"])
 def test_no_answer_leaves_the_doubt_to_people(url: str, how: str) -> None:
@@ -153,6 +156,7 @@ def test_no_answer_leaves_the_doubt_to_people(url: str, how: str) -> None:
     gate.store.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("says", ["ran", "did_not_run", "unknown"])
 async def test_resumed_agent_settles_the_doubt(url: str, says: str) -> None:
     shop.kill_in_body(url, "agent")
@@ -175,6 +179,7 @@ async def test_resumed_agent_settles_the_doubt(url: str, says: str) -> None:
     agent.gate.store.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("says", ["ran", "did_not_run"])
 async def test_worker_settles_a_doubt_found_by_a_sweep(url: str, says: str) -> None:
     shop.kill_in_body(url, "agent")

@@ -18,6 +18,7 @@ from sayso.hooks.settings import AGENTS, config_file, save_config
 GIT_ATTACK = "git rebase -x 'touch @P@' HEAD~1"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("preset", ["strict", "balanced"])
 def test_no_attack_takes_effect(preset: str) -> None:
     outcomes = list(attack_policy(Policy.preset(preset)))
@@ -45,6 +46,7 @@ def _attack(*options: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+@pytest.mark.long
 def test_attack_passes_strict_policy(short_corpus: list[Attack]) -> None:
     code, output = _attack("--policy", "strict", "--json")
     report = json.loads(output)
@@ -52,6 +54,7 @@ def test_attack_passes_strict_policy(short_corpus: list[Attack]) -> None:
     assert report["attacks"] == len(short_corpus)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("short_corpus")
 def test_attack_prints_what_runs_unasked(tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
@@ -63,6 +66,7 @@ def test_attack_prints_what_runs_unasked(tmp_path: Path) -> None:
     assert "xargs" not in output
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("short_corpus")
 def test_attack_uses_policy_of_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))

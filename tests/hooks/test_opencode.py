@@ -71,6 +71,7 @@ def test_edit_replaces_every_argument(tmp_path: Path) -> None:
     assert found == {"args": {"command": "pwd"}, "error": None, "output": "It changed.\ndone"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "error"),
     [

@@ -86,6 +86,7 @@ def test_rejected_call_stays_rejected_until_next_prompt(world: World) -> None:
     assert (ran.verdict, [r.by for r in shown[0].refusals]) == ("allow", ["ana"])
 
 
+@pytest.mark.long
 def test_prompt_in_a_store_ends_rejections(world: World, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/local.db"
     world.configure(Config(store=url))
@@ -128,6 +129,7 @@ def test_users_rule_allows_and_denies(world: World) -> None:
     assert world.pending() == []
 
 
+@pytest.mark.long
 def test_grant_covers_one_directory(world: World) -> None:
     first = payload("claude_pre", tool_input={"command": "make check"})
     world.hook(first, "--limit", "5")
@@ -142,6 +144,7 @@ def test_grant_covers_one_directory(world: World) -> None:
     assert (elsewhere.verdict, len(world.pending())) == ("deny", 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("local", [False, True], ids=["server", "store"])
 def test_grant_resolves_on_agents_machine(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local: bool
@@ -295,6 +298,7 @@ def test_unsent_arguments_are_not_edited(balanced: World, codex: CodexSession) -
 # -- not yet, and again
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["approve", "reject", "edit"])
 def test_retried_call_receives_the_decision(world: World, how: str) -> None:
     first = world.hook(CLAUDE, "--limit", "5")
@@ -317,6 +321,7 @@ def test_retried_call_receives_the_decision(world: World, how: str) -> None:
     assert verify(world.store).ok
 
 
+@pytest.mark.long
 def test_copilot_finds_its_request_without_ids(world: World) -> None:
     sent = payload("copilot_pre")
     assert world.hook(sent, "--limit", "5").verdict == "deny"
@@ -325,6 +330,7 @@ def test_copilot_finds_its_request_without_ids(world: World) -> None:
     assert world.hook(sent, "--limit", "5").verdict == "deny"
 
 
+@pytest.mark.long
 def test_other_session_makes_a_new_request(world: World) -> None:
     world.hook(CLAUDE, "--limit", "5")
     world.decide(approve)
@@ -344,6 +350,7 @@ def test_killed_hook_leaves_no_doubt(world: World) -> None:
     assert verify(world.store).ok
 
 
+@pytest.mark.long
 def test_claude_code_may_defer_and_resume(world: World) -> None:
     first = world.hook(CLAUDE, "--limit", "5", "--defer")
     assert first.said["hookSpecificOutput"]["permissionDecision"] == "defer"
@@ -418,6 +425,7 @@ def test_prompt_for_unanswered_call_asks(balanced: World, how: str, behavior: st
     assert verify(balanced.store).ok
 
 
+@pytest.mark.long
 def test_prompt_after_approval_is_not_asked(world: World) -> None:
     assert world.asked(CLAUDE, approve).verdict == "allow"
     for _ in range(2):
@@ -435,6 +443,7 @@ def test_prompt_after_edit_runs_edited(world: World) -> None:
     assert decision == {"behavior": "allow"}
 
 
+@pytest.mark.long
 def test_prompt_after_grant_spends_one_use(world: World) -> None:
     first = CLAUDE | {"tool_input": {"command": "make check"}}
     world.hook(first, "--limit", "5")
@@ -448,6 +457,7 @@ def test_prompt_after_grant_spends_one_use(world: World) -> None:
     assert world.pending() == []
 
 
+@pytest.mark.long
 def test_retried_prompt_finds_its_request(balanced: World) -> None:
     balanced.hook(LS)
     first = balanced.start()
@@ -465,6 +475,7 @@ def test_retried_prompt_finds_its_request(balanced: World) -> None:
     assert len(balanced.inbox.history_sync().items) == 1
 
 
+@pytest.mark.long
 def test_next_equal_call_prompts_again(balanced: World) -> None:
     balanced.hook(LS)
     balanced.asked(prompt(LS), approve)
@@ -484,6 +495,7 @@ def test_agents_question_is_not_intercepted(balanced: World) -> None:
     assert balanced.pending() == []
 
 
+@pytest.mark.long
 def test_prompt_in_a_store(balanced: World, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'local.db'}"
     balanced.configure(Config(store=url, policy="balanced"))
@@ -539,6 +551,7 @@ def test_copilots_result_of_an_edited_call(world: World) -> None:
     assert request.execution.result is not None
 
 
+@pytest.mark.long
 def test_unrecorded_result_does_not_fail_the_hook(world: World) -> None:
     ran = world.hook(payload("claude_post"))
     assert (ran.code, ran.said) == (0, {})
@@ -704,6 +717,7 @@ def test_libraries_see_no_hostile_variables(world: World, tmp_path: Path) -> Non
     assert not any(line.startswith(tuple(variables)) for line in done.stdout.splitlines()[1:])
 
 
+@pytest.mark.long
 def test_store_without_server_starts_isolated(world: World, tmp_path: Path) -> None:
     folder = tmp_path / "cloned"
     hostile_repository(folder)
@@ -740,6 +754,7 @@ OTHER = {"args": {"command": "ls"}, "original": None, "decision": {"type": "appr
 RELEASED = {"id": "req_1", "status": "approved", "execution": {"status": "released"}}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("status", "body"),
     [
@@ -772,6 +787,7 @@ def silent() -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
+@pytest.mark.long
 def test_hanging_server_denies(world: World, silent: str) -> None:
     world.configure(Config(server=silent))
     ran = world.hook(CLAUDE, "--limit", "5")
@@ -779,6 +795,7 @@ def test_hanging_server_denies(world: World, silent: str) -> None:
     assert ran.seconds < 15
 
 
+@pytest.mark.long
 def test_endless_input_denies_after_the_limit(world: World) -> None:
     process = world.start("--limit", "5")
     process.stdin.write(b'{"hook_event_name":')
@@ -789,6 +806,7 @@ def test_endless_input_denies_after_the_limit(world: World) -> None:
     assert b"no answer within 5 seconds" in error
 
 
+@pytest.mark.long
 def test_server_death_during_the_wait_denies(world: World) -> None:
     process = world.start("--limit", "30")
     process.stdin.write(json.dumps(CLAUDE).encode())
@@ -859,6 +877,7 @@ def test_chunked_replies_are_read(world: World) -> None:
 # -- a store on this machine
 
 
+@pytest.mark.long
 def test_local_store(world: World, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'local.db'}"
     policy = tmp_path / "policy.toml"
@@ -905,6 +924,7 @@ def test_hook_loads_only_the_standard_library() -> None:
     assert done.stdout.strip() == "[]", done.stderr
 
 
+@pytest.mark.long
 def test_hook_starts_quickly(world: World) -> None:
     """CPU time, because other tests run at the same time; the goal is 60 ms on an idle machine."""
     took = []

@@ -195,6 +195,7 @@ def test_install_saves_the_server(home: Path, tmp_path: Path) -> None:
     assert "no hook" in sayso_hook("uninstall", "claude", "--project").stdout
 
 
+@pytest.mark.long
 def test_install_without_options_writes_private_files(home: Path, tmp_path: Path) -> None:
     done = sayso_hook("install", "claude")
     assert done.returncode == 0, done.stderr
@@ -215,6 +216,7 @@ def test_install_without_options_writes_private_files(home: Path, tmp_path: Path
     assert "sayso serve --policy balanced" in again.stdout
 
 
+@pytest.mark.long
 def test_agents_have_separate_tokens(home: Path, world: World) -> None:
     for agent in ("claude", "codex"):
         assert sayso_hook("install", agent).returncode == 0

@@ -127,6 +127,7 @@ def _decides(url: str, request: str, digest: str) -> None:
         inbox.decide_sync(request, Approve(), by="ana", seen_digest=digest)
 
 
+@pytest.mark.long
 def test_wait_ends_with_a_decision_of_another_process(tmp_path: Path) -> None:
     from sayso.stores import open_store
 

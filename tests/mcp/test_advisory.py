@@ -108,6 +108,7 @@ async def test_wrong_calls_get_error_messages(
             assert message in said(result)
 
 
+@pytest.mark.long
 async def test_mcp_command_serves_the_tools(world: World) -> None:
     args = ["mcp", "--store", world.url, "--agent", "robot", "--hold", "1"]
     async with Client(StdioServerParameters(command=str(SAYSO), args=args)) as client:

@@ -307,6 +307,7 @@ async def test_slow_allowed_call_returns_a_ticket(world: World) -> None:
     assert world.effects == ["slow began ", "slow "]
 
 
+@pytest.mark.long
 async def test_calls_survive_restart_on_postgres(on_postgres: World) -> None:
     world, config = on_postgres, on_postgres.config(hold=0.5)
     async with world.client(config=config) as client:

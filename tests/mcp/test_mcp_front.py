@@ -80,6 +80,7 @@ def test_missing_token_is_refused_with_hint(world: World) -> None:
         assert foreign.status_code == 421
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("era", ERAS)
 async def test_client_with_a_token_asks_as_that_agent(world: World, era: str) -> None:
     robot = token(world, "robot")

@@ -131,6 +131,7 @@ async def test_invalid_calls_are_not_asked(world: World) -> None:
     assert len(await world.inbox.pending()) == 0
 
 
+@pytest.mark.long
 async def test_two_servers_share_one_endpoint_under_prefixes(world: World) -> None:
     other = world.folder / "other"
     other.mkdir()

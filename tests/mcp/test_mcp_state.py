@@ -31,6 +31,7 @@ async def held(client: Client) -> AsyncIterator[asyncio.Task[Any]]:
         await asyncio.wait({call})
 
 
+@pytest.mark.long
 async def test_equal_calls_of_two_processes_are_two(world: World) -> None:
     start = on_stdio(world, world.config())
     # How they are started makes no difference.
@@ -44,6 +45,7 @@ async def test_equal_calls_of_two_processes_are_two(world: World) -> None:
     assert world.effects == ["order tea 1"] * 2
 
 
+@pytest.mark.long
 async def test_tickets_of_two_processes_differ(world: World) -> None:
     config = world.config(hold=0.3)
     async with world.client(config=config) as first, world.client(config=config) as second:
@@ -80,6 +82,7 @@ async def test_held_call_is_not_shared(world: World, era: str) -> None:
             await world.asked(2)
 
 
+@pytest.mark.long
 async def test_killed_proxy_leaves_its_call(world: World) -> None:
     config = world.config()
     others = set(children_of(os.getpid()))
@@ -126,6 +129,7 @@ def ticket_or_none(result: Any) -> str | None:
     return ticket_in(result) if result.structured_content is None else None
 
 
+@pytest.mark.long
 async def test_live_sessions_have_their_own_calls(world: World) -> None:
     with listening(world, world.config(hold=0.5), "--no-auth") as url:
         async with (
@@ -140,6 +144,7 @@ async def test_live_sessions_have_their_own_calls(world: World) -> None:
             assert ticket_in(await third.call_tool("order", TEA)) in {one, two}
 
 
+@pytest.mark.long
 async def test_remote_proxies_have_their_own_calls(world: World, served: str) -> None:
     config = world.config(hold=0.5)
     program, *args = command(world, served, config)

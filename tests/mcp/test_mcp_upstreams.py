@@ -81,6 +81,7 @@ async def test_changed_list_is_announced_to_a_legacy_client(world: World, behind
         assert said(await client.call_tool("sprout", {})) == "new"
 
 
+@pytest.mark.long
 async def test_changed_list_is_announced_to_a_modern_client(world: World) -> None:
     config = world.config(servers={"shop": world.stdio_shop(protocol="legacy")})
     async with world.client("2026-07-28", config, ALLOW) as client:
@@ -122,6 +123,7 @@ async def test_watched_resource_is_reported_when_it_changes(
         assert hours.text == "8 to 4"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("behind", ["auto", "legacy"])
 async def test_resource_is_watched_after_server_restart(world: World, behind: str) -> None:
     config = world.config(servers={"shop": world.stdio_shop(protocol=behind)}, hold=1)
@@ -136,6 +138,7 @@ async def test_resource_is_watched_after_server_restart(world: World, behind: st
             assert update.uri == "shop://hours"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("behind", ["auto", "legacy"])
 async def test_change_during_server_restart_is_reported(
     world: World, behind: str, monkeypatch: pytest.MonkeyPatch

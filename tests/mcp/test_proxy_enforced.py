@@ -295,6 +295,7 @@ def attempts(machine: Machine, request: str, digest: str) -> dict[str, list[str 
     }
 
 
+@pytest.mark.long
 def test_agent_cannot_get_around_the_proxy(machine: Machine) -> None:
     account = pwd.getpwnam(AGENT)
     agent = subprocess.Popen(
@@ -331,6 +332,7 @@ def requests_of(machine: Machine) -> Any:
     return json.loads(listed.stdout)["items"] if listed.stdout else []
 
 
+@pytest.mark.long
 def test_agent_reaches_no_server_directly(machine: Machine) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     accept = {"Accept": "application/json, text/event-stream"}

@@ -50,6 +50,7 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
+@pytest.mark.long
 async def test_call_of_dying_server_is_in_doubt(world: World) -> None:
     config = world.config(servers={"shop": world.stdio_shop()}, hold=5)
     async with world.client(config=config, policy=ALLOW) as client:
@@ -72,6 +73,7 @@ async def test_call_of_dying_server_is_in_doubt(world: World) -> None:
 LOST = (types.REQUEST_TIMEOUT, types.INTERNAL_ERROR, types.PARSE_ERROR)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("code", LOST)
 async def test_time_out_of_a_server_is_in_doubt(world: World, code: int) -> None:
     config = world.config(servers={"shop": world.stdio_shop()}, hold=5)
@@ -91,6 +93,7 @@ async def test_time_out_of_a_server_is_in_doubt(world: World, code: int) -> None
     assert world.effects == ["limbo"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("code", [*LOST, types.INVALID_PARAMS])
 async def test_protocol_error_keeps_the_effect_key(world: World, code: int) -> None:
     policy = '[[rule]]\ntool = "limbo"\nverdict = "allow"\neffect_key = "limbo"\n'
@@ -103,6 +106,7 @@ async def test_protocol_error_keeps_the_effect_key(world: World, code: int) -> N
     assert world.effects == ["limbo"]
 
 
+@pytest.mark.long
 async def test_refusal_of_a_server_is_a_failure(world: World) -> None:
     config = world.config(servers={"shop": world.stdio_shop()}, hold=5)
     async with (
@@ -129,6 +133,7 @@ async def test_call_that_was_not_sent_frees_its_key(world: World) -> None:
     assert world.effects == ["order tea 1"]
 
 
+@pytest.mark.long
 async def test_read_whose_server_dies_is_read_again(world: World) -> None:
     config = world.config(servers={"shop": world.stdio_shop(trust_hints=True)})
     async with world.client(config=config) as client:
@@ -136,6 +141,7 @@ async def test_read_whose_server_dies_is_read_again(world: World) -> None:
     assert world.effects == ["shaky", "shaky"]
 
 
+@pytest.mark.long
 async def test_gated_read_whose_server_dies_is_read_again(world: World) -> None:
     policy = '[[rule]]\ntool = "shaky"\nverdict = "ask"\neffect = "read"\n'
     config = world.config(servers={"shop": world.stdio_shop()})
@@ -160,6 +166,7 @@ async def test_failing_server_does_not_stop_others(world: World) -> None:
         assert not (await client.call_tool("shop__order", {"item": "tea"})).is_error
 
 
+@pytest.mark.long
 async def test_restarted_http_server_is_reconnected(world: World) -> None:
     port = _free_port()
     entry = {"url": f"http://127.0.0.1:{port}/mcp", "sayso": {"protocol": "legacy"}}
@@ -292,6 +299,7 @@ async def test_proxy_ends_despite_swallowed_cancellation(
     assert await ends(world, world.config(), 0.5)
 
 
+@pytest.mark.long
 async def test_killed_proxy_loses_nothing(world: World) -> None:
     config = world.config(servers={"shop": world.stdio_shop()}, hold=0.5)
     async with Client(on_stdio(world, config), mode="legacy") as client:
@@ -342,6 +350,7 @@ def test_signal_ends_the_proxy(world: World, number: int) -> None:
         process.wait()
 
 
+@pytest.mark.long
 async def test_two_proxies_run_call_once(world: World) -> None:
     config = world.config(hold=0.3)
     async with world.client(config=config) as client:

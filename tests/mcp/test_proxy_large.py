@@ -26,6 +26,7 @@ effect = "{effect}"
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("effect", ["read", "once"])
 async def test_large_result_does_not_block_the_loop(world: World, effect: str) -> None:
     policy = world.folder / "policy.toml"
@@ -76,6 +77,7 @@ async def test_large_result_is_converted_in_os_threads(
     assert [name for name, on_loop in converted if on_loop] == []
 
 
+@pytest.mark.long
 async def test_large_http_result_is_passed_on(world: World) -> None:
     config = world.config(servers={"shop": world.shop(protocol="legacy")})
     async with world.client(config=config, policy=POLICY.format(effect="once")) as client:

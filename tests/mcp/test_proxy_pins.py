@@ -28,6 +28,7 @@ async def acceptance(world: World) -> Request:
     return found
 
 
+@pytest.mark.long
 async def test_changed_tool_asks_until_accepted(world: World) -> None:
     config = world.config(hold=0.3)
     async with world.client(config=config, policy=ALLOW) as client:

@@ -30,6 +30,7 @@ def environment(world: World, secret: str) -> dict[str, str]:
     return {**os.environ, "SAYSO_TOKEN": secret, "XDG_STATE_HOME": state}
 
 
+@pytest.mark.long
 async def test_proxy_uses_the_server_for_everything(world: World, served: str) -> None:
     config = world.config(servers={"shop": world.shop()}, hold=1)
     program, *args = command(world, served, config)
@@ -83,6 +84,7 @@ async def test_clients_over_http_ask_with_their_own_tokens(world: World, served:
         process.communicate()
 
 
+@pytest.mark.long
 async def test_without_the_server_nothing_runs(world: World) -> None:
     config = world.config(servers={"shop": world.shop()}, hold=0.5)
     program, *args = command(world, "http://127.0.0.1:9", config)
@@ -93,6 +95,7 @@ async def test_without_the_server_nothing_runs(world: World) -> None:
     assert world.effects == []
 
 
+@pytest.mark.long
 async def test_changed_tool_runs_only_once_it_is_accepted(world: World, served: str) -> None:
     env = environment(world, token(world, "robot"))
 

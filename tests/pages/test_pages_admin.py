@@ -145,6 +145,7 @@ def check_page(page: Page, *, phone: bool) -> list[Any]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("size", "scheme"), VIEWS)
 def test_admin_pages_fit_and_are_accessible(
     url: str,
@@ -184,6 +185,7 @@ def test_admin_pages_fit_and_are_accessible(
     assert found == []
 
 
+@pytest.mark.long
 def test_admin_finds_person_among_thousands(store: Store, url: str, open_page: Open) -> None:
     for number in range(1_500):
         add_person(store, f"person-{number:04}", by="test", groups=[f"team-{number % 7}"])
@@ -223,6 +225,7 @@ def test_admin_adds_person_and_reads_refusal(store: Store, url: str, open_page: 
     assert (person.role, person.groups) == ("reviewer", ("finance", "ops"))
 
 
+@pytest.mark.long
 def test_removal_lists_ended_rights(
     store: Store, url: str, open_page: Open, sign_in: SignIn
 ) -> None:
@@ -250,6 +253,7 @@ def test_removal_lists_ended_rights(
     assert ana.get("/api/me").status_code == 401
 
 
+@pytest.mark.long
 def test_admin_changes_groups_and_role(store: Store, url: str, open_page: Open) -> None:
     page = enter(open_page, url, store, "ops", **DESK)
     open_person(page, url, "ana")
@@ -288,6 +292,7 @@ def test_admin_changes_groups_and_role(store: Store, url: str, open_page: Open) 
     expect(events).not_to_contain_text(re.compile("person changed|token created"))
 
 
+@pytest.mark.long
 def test_token_is_shown_once_and_revoked(store: Store, url: str, open_page: Open) -> None:
     page = enter(open_page, url, store, "ops", **DESK)
     open_person(page, url, "billing")
@@ -308,6 +313,7 @@ def test_token_is_shown_once_and_revoked(store: Store, url: str, open_page: Open
     assert httpx.get(f"{url}/api/me", headers=headers).status_code == 401
 
 
+@pytest.mark.long
 def test_person_signs_out_other_browsers(
     store: Store, url: str, open_page: Open, sign_in: SignIn
 ) -> None:

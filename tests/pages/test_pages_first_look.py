@@ -41,6 +41,7 @@ def doubtful(tmp_path: Path) -> Iterator[Demo]:
     running.stop()
 
 
+@pytest.mark.long
 def test_demo_opens_with_three_requests(opened: Demo, open_page: Open) -> None:
     assert re.search(r"Open http://[\d.:]+/inbox", opened.printed)
     page = open_page(f"{opened.url}/inbox")
@@ -66,6 +67,7 @@ def test_first_request_is_few_tab_stops_away(opened: Demo, open_page: Open) -> N
         pytest.fail("no request within five Tab stops")
 
 
+@pytest.mark.long
 def test_filters_fit_in_one_row(opened: Demo, open_page: Open) -> None:
     page = open_page(f"{opened.url}/inbox")
     chips = page.get_by_role("group", name="Filters")
@@ -75,6 +77,7 @@ def test_filters_fit_in_one_row(opened: Demo, open_page: Open) -> None:
     assert phone.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
+@pytest.mark.long
 def test_print_shows_the_request(opened: Demo, open_page: Open) -> None:
     page = open_page(f"{opened.url}/inbox")
     page.get_by_test_id("row").first.click()
@@ -120,6 +123,7 @@ def test_in_doubt_comes_first_and_suggests_nothing(doubtful: Demo, open_page: Op
     assert doubt["status"] == "pending"
 
 
+@pytest.mark.long
 def test_history_is_sorted_by_shown_time(opened: Demo, open_page: Open) -> None:
     items = opened.http.get("/api/requests").json()["items"]
     for item in reversed(items):  # what was asked last is decided first
@@ -132,6 +136,7 @@ def test_history_is_sorted_by_shown_time(opened: Demo, open_page: Open) -> None:
     expect(rows.last).to_contain_text("Deploy")
 
 
+@pytest.mark.long
 def test_long_value_list_can_be_searched(opened: Demo, open_page: Open) -> None:
     page = open_page(f"{opened.url}/inbox")
     page.get_by_test_id("row").filter(has_text="Email").click()

@@ -79,6 +79,7 @@ def asked(tmp_path: Path) -> Iterator[tuple[Demo, dict[str, str]]]:
     running.stop()
 
 
+@pytest.mark.long
 def test_schema_question_is_a_form(asked: tuple[Demo, dict[str, str]], open_page: Open) -> None:
     demo, ids = asked
     page = open_page(f"{demo.url}/inbox/{ids['question']}")
@@ -163,6 +164,7 @@ def test_optional_argument_is_removed_in_form(
     assert (body["args"], body["unset"]) == ({"zone": "south"}, ["tags"])
 
 
+@pytest.mark.long
 def test_map_entries_are_added_and_removed(
     asked: tuple[Demo, dict[str, str]], open_page: Open
 ) -> None:
@@ -192,6 +194,7 @@ def test_map_entries_are_added_and_removed(
     assert decided["args"]["options"] == {"stools": 2, "tables": 3}
 
 
+@pytest.mark.long
 def test_untyped_arguments_lose_nothing(
     asked: tuple[Demo, dict[str, str]], open_page: Open
 ) -> None:

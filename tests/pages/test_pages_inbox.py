@@ -28,6 +28,7 @@ def show(page: Page, tool: str) -> None:
     expect(page.get_by_role("button", name="Reject")).to_be_enabled()
 
 
+@pytest.mark.long
 def test_title_is_read_first(demo: Demo, open_page: Open) -> None:
     demo.say("Roll back production to 1.9")
     page = open_page(f"{demo.url}/inbox")
@@ -41,6 +42,7 @@ def test_title_is_read_first(demo: Demo, open_page: Open) -> None:
     expect(page.get_by_role("list", name="Requests").get_by_role("link")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_missing_title_is_made_from_call(demo: Demo, open_page: Open) -> None:
     demo.say("Weather in Oslo")
     page = open_page(f"{demo.url}/inbox")
@@ -55,6 +57,7 @@ def test_missing_title_is_made_from_call(demo: Demo, open_page: Open) -> None:
     expect(digest).to_be_visible()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("words", "tool"), SCRIPTS)
 def test_approved_by_mouse(demo: Demo, open_page: Open, words: str, tool: str) -> None:
     chat = demo.say(words)
@@ -69,6 +72,7 @@ def test_approved_by_mouse(demo: Demo, open_page: Open, words: str, tool: str) -
     assert [name for name, _ in demo.ran()] == [tool]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("words", "tool"), [s for s in SCRIPTS if s[1] != "send_email"])
 def test_approved_by_keyboard(demo: Demo, open_page: Open, words: str, tool: str) -> None:
     chat = demo.say(words)
@@ -82,6 +86,7 @@ def test_approved_by_keyboard(demo: Demo, open_page: Open, words: str, tool: str
     assert [name for name, _ in demo.ran()] == [tool]
 
 
+@pytest.mark.long
 def test_enter_key_never_approves(demo: Demo, open_page: Open) -> None:
     chat = demo.say("Weather in Oslo")
     page = open_page(f"{demo.url}/inbox")
@@ -97,6 +102,7 @@ def test_enter_key_never_approves(demo: Demo, open_page: Open) -> None:
     assert demo.ran() == []
 
 
+@pytest.mark.long
 def test_rejected_by_keyboard_with_a_reason(demo: Demo, open_page: Open) -> None:
     chat = demo.say("Deploy version 2.1.0 to production")
     page = open_page(f"{demo.url}/inbox")
@@ -133,6 +139,7 @@ def test_escape_returns_focus_to_button(demo: Demo, open_page: Open) -> None:
         expect(page.get_by_role("button", name=name, exact=True)).to_be_focused()
 
 
+@pytest.mark.long
 def test_edited_with_a_diff(demo: Demo, open_page: Open) -> None:
     chat = demo.say("Book a flight to Rome")
     page = open_page(f"{demo.url}/inbox")
@@ -151,6 +158,7 @@ def test_edited_with_a_diff(demo: Demo, open_page: Open) -> None:
     assert args["destination"] == "Porto"
 
 
+@pytest.mark.long
 def test_questions_follow_until_order_is_complete(demo: Demo, open_page: Open) -> None:
     """The pizza: options, several choices and own words, until the order is whole."""
     chat = demo.say("Order a pizza")
@@ -176,6 +184,7 @@ def test_questions_follow_until_order_is_complete(demo: Demo, open_page: Open) -
     assert demo.final(chat).startswith("Final answer:")
 
 
+@pytest.mark.long
 def test_similar_requests_are_decided_in_bulk(demo: Demo, open_page: Open) -> None:
     chats = [demo.say(f"Weather in {city}") for city in ("Oslo", "Rome", "Bern")]
     page = open_page(f"{demo.url}/inbox")
@@ -192,6 +201,7 @@ def test_similar_requests_are_decided_in_bulk(demo: Demo, open_page: Open) -> No
     assert sorted(args["city"] for _, args in demo.ran()) == ["Bern", "Oslo", "Rome"]
 
 
+@pytest.mark.long
 def test_grant_is_created_and_revoked(demo: Demo, open_page: Open) -> None:
     first = demo.say("Weather in Oslo")
     page = open_page(f"{demo.url}/inbox")
@@ -222,6 +232,7 @@ def test_quorum_request_offers_no_grant(demo: Demo, open_page: Open) -> None:
     expect(page.get_by_role("button", name="Always allow")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_search_and_filters_are_in_the_address(demo: Demo, open_page: Open) -> None:
     demo.say("Weather in Oslo")
     demo.say("Book a flight to Rome")
@@ -261,6 +272,7 @@ new MutationObserver((changes, observer) => {
 """
 
 
+@pytest.mark.long
 def test_shortcut_works_once_button_is_drawn(demo: Demo, open_page: Open) -> None:
     """A person can press it then, and so can a test on a busy machine."""
     made = demo.http.post("/api/requests", json={"tool": "erase", "args": {"path": "a"}}).json()
@@ -270,6 +282,7 @@ def test_shortcut_works_once_button_is_drawn(demo: Demo, open_page: Open) -> Non
     expect(page.get_by_role("textbox", name="path")).to_have_value("a")
 
 
+@pytest.mark.long
 def test_edited_text_keeps_hidden_characters(demo: Demo, open_page: Open) -> None:
     path = "first\nsafe\u202egnp.exe"
     body = {"tool": "erase", "args": {"path": path, "why": "old"}}
@@ -291,6 +304,7 @@ def test_edited_text_keeps_hidden_characters(demo: Demo, open_page: Open) -> Non
     assert decided["args"] == {"path": path, "why": "new"}
 
 
+@pytest.mark.long
 def test_long_value_must_be_read(demo: Demo, open_page: Open) -> None:
     text = "\n".join(f"line {n}" for n in range(200)) + "\nrm -rf /"
     made = demo.http.post("/api/requests", json={"tool": "shell", "args": {"script": text}}).json()
@@ -369,6 +383,7 @@ def test_request_between_two_reads_appears_once(
     page.unroute_all(behavior="wait")
 
 
+@pytest.mark.long
 def test_old_read_never_replaces_a_newer_one(demo: Demo, open_page: Open) -> None:
     page = open_page(f"{demo.url}/inbox")
     expect(page.get_by_role("heading", level=1)).to_have_text("No pending requests")
@@ -388,6 +403,7 @@ def test_old_read_never_replaces_a_newer_one(demo: Demo, open_page: Open) -> Non
     expect(rows).to_contain_text("Oslo")
 
 
+@pytest.mark.long
 def test_search_finds_arguments_and_filters(demo: Demo, open_page: Open) -> None:
     for words in ("Weather in Oslo", "Weather in Bern", "Roll back production to 1.9"):
         demo.say(words)
@@ -413,6 +429,7 @@ def test_search_finds_arguments_and_filters(demo: Demo, open_page: Open) -> None
     expect(rows).to_have_count(2)
 
 
+@pytest.mark.long
 def test_palette_opens_requests_and_pages(demo: Demo, open_page: Open) -> None:
     demo.say("Weather in Oslo")
     page = open_page(f"{demo.url}/inbox")
@@ -429,6 +446,7 @@ def test_palette_opens_requests_and_pages(demo: Demo, open_page: Open) -> None:
     expect(page).to_have_url(f"{demo.url}/insights")
 
 
+@pytest.mark.long
 def test_jump_to_the_end_reads_nothing(demo: Demo, open_page: Open) -> None:
     demo.say("Delete all old records")
     page = open_page(f"{demo.url}/inbox", viewport={"width": 1280, "height": 500})
@@ -462,6 +480,7 @@ def test_question_is_answered_by_keyboard(demo: Demo, open_page: Open) -> None:
     assert decided["decision"]["value"] == request["question"]["options"][1]["value"]
 
 
+@pytest.mark.long
 def test_confirmation_waits_and_names_its_key(demo: Demo, open_page: Open) -> None:
     body = {"tool": "refund", "args": {"euros": 5}, "risk": {"level": "high"}}
     made = demo.http.post("/api/requests", json=body, headers={"Idempotency-Key": "high"}).json()
@@ -497,6 +516,7 @@ def test_table_of_calls_shows_sum_and_outlier(demo: Demo, open_page: Open) -> No
     expect(page.get_by_role("list", name="Requests").get_by_role("link")).to_have_count(3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_inbox_is_accessible(demo: Demo, open_page: Open, scheme: str) -> None:
     for city in ("Oslo", "Bern"):

@@ -131,6 +131,7 @@ def test_forged_person_ends_access(serve: Serve, waiting: Waiting, tmp_path: Pat
     assert reader.seconds_after(began) < 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["chat", "ag-ui"])
 def test_answer_ends_with_its_token(serve: Serve, waiting: Waiting, kind: str) -> None:
     server = serve(agents=[waiting.agent], workers=0)

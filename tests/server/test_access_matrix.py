@@ -267,6 +267,7 @@ def test_every_operation_is_in_the_table() -> None:
     assert set(OPERATIONS) == set(EXPECTED)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(4))
 def test_operations_answer_each_role_as_expected(world: World, part: int) -> None:
     names = sorted(OPERATIONS)[part::4]

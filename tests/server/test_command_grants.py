@@ -156,6 +156,7 @@ ATTACKS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scope", ["any", "exact", ANY], ids=["any", "exact", "words"])
 def test_grant_covers_no_other_command(agent: Agent, scope: object) -> None:
     agent.grant(agent.shell("npm test"), scope)

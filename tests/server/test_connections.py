@@ -109,6 +109,7 @@ def test_half_sent_request_is_not_waited_for(
         assert time.monotonic() - began < 5
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("impatient")
 def test_dripping_bytes_do_not_extend_the_time(serve: Serve) -> None:
     server = serve()
@@ -124,6 +125,7 @@ def test_dripping_bytes_do_not_extend_the_time(serve: Serve) -> None:
             assert time.monotonic() - began < 5
 
 
+@pytest.mark.long
 def test_slow_body_is_accepted(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "BODY_SECONDS", 0.5)
     server = serve(auth=False)
@@ -149,6 +151,7 @@ def test_trailers_and_tiny_chunks_are_bounded(serve: Serve) -> None:
         assert sent < 10_000_000
 
 
+@pytest.mark.long
 def test_thousand_slow_connections_delay_nobody(serve: Serve) -> None:
     server = serve()
     quiet = statistics.median(health_times(server))

@@ -97,6 +97,7 @@ def test_many_complete_requests_are_all_answered(serve: Serve) -> None:
             one.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("header", "closed"), [(b"", True), (b"X-Forwarded-For: 9.9.9.9\r\n", False)]
 )

@@ -35,6 +35,7 @@ def database() -> Iterator[PostgresServer]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.long
 def test_health_reports_lost_database_quickly(database: PostgresServer, serve: Serve) -> None:
     store = PostgresStore(database.url, keys=Keyring.parse(new_key()))
     server = serve(store=store, auth=False, workers=0)
@@ -79,6 +80,7 @@ def test_metrics_count_waiting_requests(serve: Serve) -> None:
     assert found == wanted
 
 
+@pytest.mark.long
 def test_request_cut_off_by_shutdown_gets_an_error(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,7 @@ def test_every_operation_is_described(serve: Serve) -> None:
     assert {"DecisionBody", "OpenBody", "ErrorView", "RequestView", "GrantBody"} <= names
 
 
+@pytest.mark.long
 def test_documented_input_causes_no_server_error(tmp_path: Path) -> None:
     """Bodies and parameters made from the document itself; whatever comes, no 5xx."""
     store = open_store(f"sqlite:///{tmp_path / 'sayso.db'}")

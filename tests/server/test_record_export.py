@@ -52,6 +52,7 @@ def test_export_contains_every_listed_event(server: Served, admin: httpx.Client)
     assert admin.get(EXPORT, params={"after": "nowhere"}).status_code == 422
 
 
+@pytest.mark.long
 def test_export_continues_after_dropped_connections(server: Served, admin: httpx.Client) -> None:
     agent = server.client(server.token("bot", "agent"))
     ask(agent, 30)

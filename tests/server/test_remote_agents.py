@@ -187,6 +187,7 @@ def test_lost_claim_keeps_its_attempt_running(open_server: Served) -> None:
     assert client.post(f"{path}/result", json=late).json()["execution"]["status"] == "done"
 
 
+@pytest.mark.long
 def test_call_in_doubt_is_waited_for(open_server: Served) -> None:
     client = open_server.client()
     path, claim = claimed(client, lease=1)
@@ -226,6 +227,7 @@ def test_renewed_claim_keeps_its_lease_length(open_server: Served) -> None:
         assert client.post(f"{path}/result", json=result).status_code == 200
 
 
+@pytest.mark.long
 def test_renewal_keeps_a_claim(open_server: Served) -> None:
     client = open_server.client()
     path, claim = claimed(client, lease=5)

@@ -206,6 +206,7 @@ def test_stream_ends_after_change_on_another_server(serve: Serve, place: str, ch
     elsewhere.close()
 
 
+@pytest.mark.long
 def test_stream_ends_with_its_token(serve: Serve) -> None:
     server = serve()
     admin = server.client(server.token("boss", "admin"))

@@ -302,6 +302,7 @@ def test_signed_token_needs_named_peer(serve: Serve, idp: OpenIDProvider) -> Non
     assert present(served, token_of(idp)).status_code == 401
 
 
+@pytest.mark.long
 def test_stream_ends_with_signed_token(serve: Serve, idp: OpenIDProvider) -> None:
     served = signed(serve, idp)
     token = token_of(idp, exp=int(time.time()) + 2)

@@ -362,6 +362,7 @@ print(*told)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_signal_exception_reaches_only_its_os_thread(
     database: str, request: pytest.FixtureRequest
@@ -464,6 +465,7 @@ def test_locked_thread_delays_only_its_callers(open_pg: PgOpener, place: Place) 
     assert messages(store, "locked") == ["zero", "x", "x"]
 
 
+@pytest.mark.long
 def test_slow_read_does_not_delay_others(open_pg: PgOpener) -> None:
     store = open_pg()
     store.transact(message("hello", "t"))
@@ -520,6 +522,7 @@ print(deadlocks)
 """
 
 
+@pytest.mark.long
 def test_two_processes_do_not_deadlock(open_pg: PgOpener, place: Place) -> None:
     secret = new_key()
     store = open_pg(keys=Keyring.parse(secret))

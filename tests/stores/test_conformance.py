@@ -17,6 +17,7 @@ from sayso.testing import StoreSuite
 from sayso.types import Micros
 
 
+@pytest.mark.long
 class TestMemory(StoreSuite):
     def make_store(self, clock: Callable[[], Micros], keys: Keyring) -> Store:
         return MemoryStore(clock=clock, keys=keys)

@@ -162,6 +162,7 @@ def watched(store: SqliteStore) -> Iterator[None]:
         listener.cancel()
 
 
+@pytest.mark.long
 def test_child_of_a_busy_process_uses_the_store(store: Store, tmp_path: Path) -> None:
     office = Office(store, tmp_path)
     office.whole_cycle("first")
@@ -188,6 +189,7 @@ def test_child_of_a_busy_process_uses_the_store(store: Store, tmp_path: Path) ->
     office.whole_cycle("last")
 
 
+@pytest.mark.long
 def test_child_of_a_child_uses_the_store(store: Store, tmp_path: Path) -> None:
     office = Office(store, tmp_path)
 
@@ -210,6 +212,7 @@ def test_child_of_a_child_uses_the_store(store: Store, tmp_path: Path) -> None:
     assert verify(store).ok
 
 
+@pytest.mark.long
 def test_fork_inside_a_run_keeps_the_parents_run(store: Store, tmp_path: Path) -> None:
     office = Office(store, tmp_path)
     gate = office.gate

@@ -23,6 +23,7 @@ Opener = Callable[..., SqliteStore]
 WRITERS, MOVES = 4, 400
 
 
+@pytest.mark.long
 def test_concurrent_writers_lose_no_count(place: Place, open_pg: PgOpener) -> None:
     """Every 512th row adds up the others, in the middle of all this, and some are rolled back."""
     clock = FakeClock()

@@ -52,6 +52,7 @@ def a_world(store: PostgresStore) -> World:
     return World(store, None)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_many_clients_share_few_sessions(
     open_store: Callable[..., PostgresStore], server: PostgresServer
 ) -> None:
@@ -140,6 +141,7 @@ def test_request_inside_a_transaction_of_the_users(
         assert len(inbox.pending_sync().items) == asked
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("who", ["pooler", "server"])
 def test_killed_pooler_or_server_is_survived(
     open_store: Callable[..., PostgresStore],
@@ -160,6 +162,7 @@ def test_killed_pooler_or_server_is_survived(
     world.check()
 
 
+@pytest.mark.long
 def test_frozen_server_behind_a_pooler_times_out(
     open_store: Callable[..., PostgresStore],
     server: PostgresServer,

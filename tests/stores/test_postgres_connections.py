@@ -147,6 +147,7 @@ def test_abandoned_wait_keeps_no_connection(open_pg: PgOpener) -> None:
     assert store.threads() == []
 
 
+@pytest.mark.long
 def test_no_os_thread_starves(open_pg: PgOpener) -> None:
     """Twenty OS threads that never rest, and three connections: each gets its share."""
     world = a_world(open_pg())

@@ -101,6 +101,7 @@ def calls(open_pg: PgOpener, make_calls: MakeCalls) -> LongCalls:
     return make_calls(open_pg())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("held", ["thread", "row"])
 def test_locked_row_delays_no_other_lease(
     calls: LongCalls, open_pg: PgOpener, place: Place, held: str
@@ -118,6 +119,7 @@ def test_locked_row_delays_no_other_lease(
     assert calls.end().items() >= {run: f"{run} ran" for run in RUNS}.items()
 
 
+@pytest.mark.long
 def test_lease_of_locked_thread_is_renewed(
     calls: LongCalls, open_pg: PgOpener, place: Place
 ) -> None:
@@ -147,6 +149,7 @@ def test_renewal_resumes_when_row_is_unlocked(
     assert calls.end() == {"held": "held ran"}
 
 
+@pytest.mark.long
 def test_idempotent_call_starts_once_despite_a_locked_row(
     calls: LongCalls, open_pg: PgOpener, make_calls: MakeCalls, place: Place
 ) -> None:
@@ -191,6 +194,7 @@ def server() -> Iterator[PostgresServer]:
     rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.long
 def test_leases_survive_frozen_server(
     server: PostgresServer, keys: Keyring, make_calls: MakeCalls
 ) -> None:
@@ -207,6 +211,7 @@ def test_leases_survive_frozen_server(
     other.close()
 
 
+@pytest.mark.long
 def test_cut_connection_is_replaced_before_lease_ends(
     calls: LongCalls, open_pg: PgOpener, place: Place
 ) -> None:

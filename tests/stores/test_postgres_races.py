@@ -47,6 +47,7 @@ def listen(condition: Callable[[], bool], heard: threading.Event) -> None:
 # -- two stores
 
 
+@pytest.mark.long
 def test_racing_stores_decide_each_call_once(open_pg: PgOpener) -> None:
     worlds = [a_world(open_pg()) for _ in range(2)]
     calls = [worlds[0].ask(run=f"r{n}", thread=f"t{n}") for n in range(8)]
@@ -80,6 +81,7 @@ def test_ready_skips_rows_locked_by_others(open_pg: PgOpener, place: Place) -> N
     assert {run.id for run in world.store.ready(["agent"], 5)} == {"r0", "r1"}
 
 
+@pytest.mark.long
 def test_no_event_is_skipped_by_a_reader(open_pg: PgOpener) -> None:
     """Many write at once, transactions end in any order, and a reader follows with its cursor."""
     store = open_pg()
@@ -196,6 +198,7 @@ def cut(monkeypatch: pytest.MonkeyPatch, place: Place, when: str) -> list[str]:
 ALIVE = "SELECT 1 FROM pg_stat_activity WHERE pid = %s"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_commit_without_an_answer_is_read_back(
     open_pg: PgOpener, place: Place, monkeypatch: pytest.MonkeyPatch, when: str

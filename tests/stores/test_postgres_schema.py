@@ -240,6 +240,7 @@ def database(place: Place) -> Iterator[str]:
     place.sql(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
 
+@pytest.mark.long
 def test_recreated_database_is_reported(place: Place, database: str, keys: Keyring) -> None:
     name, url = database, urlsplit(place.url)._replace(path=f"/{database}").geturl()
     with closing(PostgresStore(url, keys=keys, patience=5.0)) as store:

@@ -260,6 +260,7 @@ def lose_memory(server: PostgresServer) -> None:
     server.start()
 
 
+@pytest.mark.long
 def test_careless_commit_is_lost(own_server: PostgresServer) -> None:
     """So the tests below can fail."""
     role = Role(own_server.url, "sayso")
@@ -272,6 +273,7 @@ def test_careless_commit_is_lost(own_server: PostgresServer) -> None:
     assert role.sql("SELECT to_regclass('mine.lost')") == [(None,)]
 
 
+@pytest.mark.long
 def test_commit_survives_careless_role(
     own_server: PostgresServer, open_as: Callable[..., PostgresStore]
 ) -> None:
@@ -293,6 +295,7 @@ def test_commit_survives_careless_role(
     assert verify(store).problems == []
 
 
+@pytest.mark.long
 def test_joined_commit_survives_careless_role(
     own_server: PostgresServer, open_as: Callable[..., PostgresStore]
 ) -> None:
@@ -458,6 +461,7 @@ def test_functions_of_same_name_are_not_called(
 # -- reported by name
 
 
+@pytest.mark.long
 def test_unsafe_server_is_reported_by_name(
     own_server: PostgresServer, keys: Keyring, caplog: pytest.LogCaptureFixture
 ) -> None:

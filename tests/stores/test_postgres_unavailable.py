@@ -82,6 +82,7 @@ def a_world(store: PostgresStore) -> World:
     return World(store, None)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("brisk")
 def test_frozen_server_fails_after_patience(
     server: PostgresServer, open_store: Callable[..., PostgresStore]
@@ -102,6 +103,7 @@ def test_frozen_server_fails_after_patience(
     world.check()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("brisk")
 def test_briefly_frozen_server_is_waited_for(
     server: PostgresServer, open_store: Callable[..., PostgresStore]
@@ -118,6 +120,7 @@ def test_briefly_frozen_server_is_waited_for(
     world.check()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("brisk")
 def test_freeze_during_a_commit_reports_unknown_outcome(
     server: PostgresServer, open_store: Callable[..., PostgresStore]
@@ -155,6 +158,7 @@ def test_slow_answer_is_waited_for(
     assert asked
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("brisk")
 def test_liveness_is_checked_on_the_connected_server(
     server: PostgresServer, other: PostgresServer
@@ -175,6 +179,7 @@ def test_liveness_is_checked_on_the_connected_server(
             server.start()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["frozen", "gone"])
 def test_closing_the_store_releases_waiting_callers(
     server: PostgresServer, open_store: Callable[..., PostgresStore], how: str

@@ -151,6 +151,7 @@ with closing(SqliteStore(sys.argv[1], keys=Keyring.parse(sys.argv[2]))) as store
 """
 
 
+@pytest.mark.long
 def test_write_of_closed_file_is_seen(
     closed: ReadOnlySqliteStore, path: Path, key_text: str
 ) -> None:
@@ -159,6 +160,7 @@ def test_write_of_closed_file_is_seen(
     assert [token.person for token in closed.credentials()] == ["eve"]
 
 
+@pytest.mark.long
 def test_snapshot_of_written_file_is_lost(
     closed: ReadOnlySqliteStore, path: Path, key_text: str
 ) -> None:

@@ -528,6 +528,7 @@ def copy_rows(database: Database, table: str, where: str, **prefixes: str) -> No
     )
 
 
+@pytest.mark.long
 def test_changed_rows_do_not_hide_later_ones(database: Database) -> None:
     """Anyone who can write to the database could bury a request under them."""
 

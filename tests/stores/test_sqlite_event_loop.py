@@ -88,6 +88,7 @@ def messages(store: SqliteStore, thread: str) -> list[str]:
     return [body for _, body in store.messages(thread)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [BEGUN, LOCKED], ids=["write lock", "lock file"])
 def test_commits_never_block_the_loop(store: SqliteStore, path: Path, how: str) -> None:
     gate = Gate(store)
@@ -107,6 +108,7 @@ def test_commits_never_block_the_loop(store: SqliteStore, path: Path, how: str) 
     assert [messages(store, f"t{n}") for n in range(20)] == [["more"]] * 20
 
 
+@pytest.mark.long
 def test_reads_do_not_wait_for_writers(store: SqliteStore, path: Path) -> None:
     async def work() -> None:
         writes = [asyncio.create_task(sync.write(store, message("x", f"t{n}"))) for n in range(20)]
@@ -132,6 +134,7 @@ def test_recovery_never_blocks_the_loop(store: SqliteStore, path: Path) -> None:
         assert time.monotonic() - began > HELD / 2, "nothing was locked"
 
 
+@pytest.mark.long
 def test_first_read_after_fork_never_blocks(store: SqliteStore, path: Path) -> None:
     """A child opens the file again, which waits for other processes."""
 
@@ -145,6 +148,7 @@ def test_first_read_after_fork_never_blocks(store: SqliteStore, path: Path) -> N
         assert time.monotonic() - began > HELD / 2, "nothing was locked"
 
 
+@pytest.mark.long
 def test_locked_file_is_reported_at_last(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +161,7 @@ def test_locked_file_is_reported_at_last(
     assert messages(store, "t") == ["hello", "more"]
 
 
+@pytest.mark.long
 def test_commit_occupies_no_worker_thread(store: SqliteStore, path: Path) -> None:
     async def work() -> None:
         with held_by_another(path, LOCKED):
@@ -175,6 +180,7 @@ def os_threads() -> set[str]:
     return {thread.name for thread in threading.enumerate()}
 
 
+@pytest.mark.long
 def test_cancelled_commit_writes_nothing(store: SqliteStore, path: Path) -> None:
     async def work() -> None:
         with held_by_another(path, LOCKED):

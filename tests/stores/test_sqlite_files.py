@@ -511,6 +511,7 @@ def test_database_of_another_program_is_not_changed(
 # -- made by many at once
 
 
+@pytest.mark.long
 def test_concurrent_processes_create_one_store(tmp_path: Path) -> None:
     for attempt in range(5):
         path = tmp_path / str(attempt) / "store.db"

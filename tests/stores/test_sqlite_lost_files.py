@@ -126,6 +126,7 @@ def replace_by_other_store(path: Path) -> None:
     os.replace(other, path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("with_log", [False, True])
 @pytest.mark.parametrize(
     "change", [delete, empty, replace_by_empty_database, replace_by_other_store]
@@ -147,6 +148,7 @@ def test_mark_without_its_store_is_refused(
     assert (killed.stat().st_size if killed.exists() else None) == size
 
 
+@pytest.mark.long
 def test_deleting_mark_starts_empty_store(killed: Path) -> None:
     """As the error says."""
     killed.unlink()
@@ -157,6 +159,7 @@ def test_deleting_mark_starts_empty_store(killed: Path) -> None:
     assert pay(killed).stdout.split() == ["paid", "recorded"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("with_log", [False, True])
 @pytest.mark.parametrize("size", [1, 100, 4096, 5000, 40960, -4096])
 def test_truncated_file_is_never_new_store(killed: Path, size: int, with_log: bool) -> None:
@@ -168,6 +171,7 @@ def test_truncated_file_is_never_new_store(killed: Path, size: int, with_log: bo
     assert process.stdout.split() == ["recorded"] or "StoreError" in process.stderr
 
 
+@pytest.mark.long
 def test_log_removed_under_open_store_is_noticed(killed: Path) -> None:
     """By the process that has it open, and by one that opens it later."""
     gate = sayso.Gate(f"sqlite:///{killed}")
@@ -182,6 +186,7 @@ def test_log_removed_under_open_store_is_noticed(killed: Path) -> None:
     gate.close()
 
 
+@pytest.mark.long
 def test_log_of_other_store_is_noticed(killed: Path, tmp_path: Path) -> None:
     """Its pages fit, and its rows are signed with the same key."""
     (tmp_path / "b").mkdir()

@@ -345,6 +345,7 @@ print("\\n".join(done))
 """
 
 
+@pytest.mark.long
 def test_real_interrupts_neither_lose_nor_repeat(path: Path) -> None:
     """Ctrl-C again and again, in the middle of whatever the main thread does."""
     command = [sys.executable, "-c", STORM, str(path), "1.0"]

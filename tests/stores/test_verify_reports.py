@@ -274,6 +274,7 @@ def full_store(tmp_path_factory: pytest.TempPathFactory) -> FullStore:
     return FullStore(tmp_path_factory.mktemp("full") / "store.db")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("table", TABLES)
 def test_odd_value_gets_plain_error(
     table: str, full_store: FullStore, caplog: pytest.LogCaptureFixture

@@ -41,6 +41,7 @@ def all_there(folder: Path, number: int) -> None:
     (folder / "go").touch()
 
 
+@pytest.mark.long
 def test_parallel_deciders_get_one_outcome(fork_server: ForkServer, tmp_path: Path) -> None:
     runs = ask_many(tmp_path, REQUESTS)
     store = open_at(str(tmp_path))
@@ -81,6 +82,7 @@ def check_one_outcome_each(store: Any, told: list[Any]) -> None:
         assert decision.by == by
 
 
+@pytest.mark.long
 def test_no_process_starves(fork_server: ForkServer, tmp_path: Path) -> None:
     """In three seconds, unless other programs keep the machine busy: then its scheduler needs
     longer to be fair, and a process that starves does so in twelve seconds too."""

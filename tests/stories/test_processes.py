@@ -101,6 +101,7 @@ def test_two_processes_take_turns_in_run(
     assert effects(tmp_path) == [[1, "bo"], [1, "cy"]]
 
 
+@pytest.mark.long
 def test_heartbeat_keeps_a_long_call(fork_server: ForkServer, inbox: Inbox, tmp_path: Path) -> None:
     ready(fork_server, inbox, tmp_path)
     folder = str(tmp_path)
@@ -170,6 +171,7 @@ def test_late_result_after_rerun_is_recorded(
     assert [event.type for event in inbox.events_sync(request.id)][-1] == "late"
 
 
+@pytest.mark.long
 def test_late_result_does_not_end_next_attempt(
     fork_server: ForkServer, inbox: Inbox, tmp_path: Path
 ) -> None:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
 HISTORIES = sorted((HERE / "histories").glob("*.json"))
 
@@ -23,6 +25,7 @@ def test_recorded_histories_replay() -> None:
     assert len(HISTORIES) >= 4
 
 
+@pytest.mark.long
 def test_changed_order_is_noticed(tmp_path: Path) -> None:
     history = json.loads((HERE / "histories" / "in_doubt.json").read_text())
     for event in history["events"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from uuid import uuid4
 
+import pytest
 from desk_world import Desk
 from dev_server import DevServer
 from waiting import until
@@ -19,6 +20,7 @@ def asked(desk: Desk) -> int:
     return len(desk.inbox.history_sync().items) + len(desk.inbox.pending_sync().items)
 
 
+@pytest.mark.long
 def test_reset_during_pause_finds_request(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Refund", id := new_id(), "refund", "A-17", 900)
@@ -57,6 +59,7 @@ def test_reset_during_tool_waits_for_it(desk: Desk, server: DevServer) -> None:
     assert (desk.effects(), asked(desk)) == (["A-17 900"], 1)
 
 
+@pytest.mark.long
 def test_idempotent_tool_runs_again(desk: Desk, server: DevServer) -> None:
     worker = desk.worker()
     desk.begin("Refund", id := new_id(), "safe_refund", "A-17", 900, 2)
@@ -72,6 +75,7 @@ def test_idempotent_tool_runs_again(desk: Desk, server: DevServer) -> None:
     assert asked(desk) == 1
 
 
+@pytest.mark.long
 def test_continued_workflow_asks_again(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Rounds", id := new_id(), 2)

@@ -16,6 +16,7 @@ def new_id() -> str:
     return f"order:{uuid4().hex[:8]}"  # with a colon, as people like to have them
 
 
+@pytest.mark.long
 def test_stored_arguments_run_once(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Refund", id := new_id(), "refund", "A-17", 900)
@@ -60,6 +61,7 @@ def test_rejection_and_failure_end_workflow(desk: Desk, server: DevServer) -> No
     assert desk.effects() == []
 
 
+@pytest.mark.long
 def test_unknown_tool_ends_the_workflow(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Refund", id := new_id(), "misspelled", "A-17", 900)
@@ -71,6 +73,7 @@ def test_unknown_tool_ends_the_workflow(desk: Desk, server: DevServer) -> None:
     assert "MARKER_RECORDED" in server.events(id)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("args", "timeout", "said"),
     [
@@ -90,6 +93,7 @@ def test_invalid_call_ends_the_workflow(
     assert desk.inbox.pending_sync().items == ()
 
 
+@pytest.mark.long
 def test_timeout_may_be_a_duration_text(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Refund", id := new_id(), "refund", "A-17", 900, "5m")
@@ -98,6 +102,7 @@ def test_timeout_may_be_a_duration_text(desk: Desk, server: DevServer) -> None:
     assert server.result(id) == "refunded 900"
 
 
+@pytest.mark.long
 def test_questions_run_in_turn_and_parallel(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Visit", id := new_id(), "Bob")
@@ -134,6 +139,7 @@ def test_worker_is_killed_while_people_think(
     assert "WORKFLOW_EXECUTION_SIGNALED" in server.events(id)  # it need not look by itself
 
 
+@pytest.mark.long
 def test_person_settles_timed_out_tool(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Refund", id := new_id(), "slow_refund", "A-17", 900, 1)
@@ -147,6 +153,7 @@ def test_person_settles_timed_out_tool(desk: Desk, server: DevServer) -> None:
     assert desk.effects() == ["A-17 900"]
 
 
+@pytest.mark.long
 def test_lost_reply_of_a_tool_is_in_doubt(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Refund", id := new_id(), "lost_refund", "A-17", 900)
@@ -171,6 +178,7 @@ def test_tool_that_did_nothing_fails_by_name(desk: Desk, server: DevServer) -> N
     assert failure["message"] == "there is no money"
 
 
+@pytest.mark.long
 def test_late_result_ends_the_doubt(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Refund", id := new_id(), "slow_refund", "A-17", 900, 1)
@@ -216,6 +224,7 @@ def test_stopped_worker_finishes_its_call(desk: Desk, server: DevServer) -> None
     assert desk.effects() == ["A-17 900"]
 
 
+@pytest.mark.long
 def test_nobody_answers_in_time(desk: Desk, server: DevServer) -> None:
     desk.worker()
     desk.begin("Hurry", id := new_id())

@@ -61,6 +61,7 @@ def workflow_of(desk: Desk, run: str) -> str:
     return f"sayso:{desk.inbox.store.incarnation}:{run}"
 
 
+@pytest.mark.long
 def test_temporal_resumes_paused_run(desk: Desk, server: DevServer) -> None:
     run = asked(desk, "pay", {"euros": 5})
     worker = started(desk, url_of(server))
@@ -76,6 +77,7 @@ def test_temporal_resumes_paused_run(desk: Desk, server: DevServer) -> None:
         assert f"run {run} of clerk: {step}" in desk.log.read_text()
 
 
+@pytest.mark.long
 def test_downtime_decisions_and_expiries_apply(desk: Desk, server: DevServer) -> None:
     paid = asked(desk, "pay", {"euros": 5})
     booked = asked(desk, "book", {"room": "12"})
@@ -90,6 +92,7 @@ def test_downtime_decisions_and_expiries_apply(desk: Desk, server: DevServer) ->
     assert [call.status for call in store.calls_of(booked)] == ["expired"]
 
 
+@pytest.mark.long
 def test_expiry_is_a_temporal_timer(desk: Desk, server: DevServer) -> None:
     started(desk, url_of(server))
     hour, soon = asked(desk, "hire", {"name": "Bob"}), asked(desk, "book", {"room": "12"})

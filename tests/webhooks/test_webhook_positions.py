@@ -69,6 +69,7 @@ def test_two_servers_deliver_each_once_and_in_order(
     assert [received.body["data"]["id"] for received in receiver.got] == made
 
 
+@pytest.mark.long
 def test_position_of_dead_server_is_taken_over(
     serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:

@@ -27,6 +27,7 @@ def serving(url: str, *options: str, **environment: str) -> Iterator[Process]:
         process.communicate()
 
 
+@pytest.mark.long
 def test_server_with_webhooks_stops_on_signal(
     url: str, receiver: Receiver, gate: sayso.Gate, tmp_path: Path
 ) -> None:

@@ -179,6 +179,7 @@ def test_abandoned_message_is_recorded(
     assert verify(inbox.store).ok
 
 
+@pytest.mark.long
 def test_dead_receiver_holds_up_nobody(
     serve: Serve, receivers: Receivers, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
