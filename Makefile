@@ -23,7 +23,7 @@ demo: $(LIGHT) ## play with a scripted agent, no key needed; pass options as ARG
 quick: $(READY) ## run the unit tests on SQLite, without servers and browsers, in less than a minute
 	$(PYTEST) -k "not postgres and not memory and not process" $(UNITS) $(ARGS)
 
-test: $(READY) programs ## run the tests, and every snippet of the documentation (twenty minutes on two cores)
+test: $(READY) programs ## run the tests, and every snippet of the documentation (ten minutes on two cores)
 	$(PYTEST) $(ARGS)
 
 test-all: $(READY) programs ## run what `make test` runs and the long tests, as CI does

@@ -5,7 +5,8 @@ opens no store, so a fork of it is as good as ``python -m sayso`` and costs a te
 arguments, environment, folder, signals and terminal, and ends as any interpreter does. Tests of how
 a command loads, or of the interpreter's own options, start a new interpreter.
 
-``start`` gives a process with pipes, ``run`` waits for one, ``Piped`` is one that is fed bytes
+``start`` gives a process with pipes, ``run`` waits for one, ``run_python`` for a program that uses
+the same modules, ``Piped`` is one that is fed bytes
 while it runs, and ``Terminal`` is one in a pseudo-terminal. All processes of a test run's worker
 come from the same interpreter, which ends with the worker.
 
@@ -141,6 +142,13 @@ def run(
     process = start(*args, cwd=cwd, env=env, stdin=stdin)
     out, err = process.communicate()
     return subprocess.CompletedProcess(args, process.wait(), out, err)
+
+
+def run_python(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run ``FILE ...`` or ``-c CODE ...``, and wait for it."""
+    process = _start(_forks(), command, Path.cwd(), os.environ, "", None)
+    out, err = process.communicate()
+    return subprocess.CompletedProcess(command, process.wait(), out, err)
 
 
 class Piped:
@@ -376,7 +384,8 @@ def _become(request: dict[str, Any], files: list[int]) -> list[str]:
     os.chdir(request["cwd"])
     more = os.environ.get("PYTHONPATH", "")
     command: list[str] = request["command"]
-    beside = os.getcwd() if command[0] in ("sayso", "-m") else os.path.dirname(command[0])
+    is_file = command[0] not in ("sayso", "-m", "-c")
+    beside = os.path.dirname(command[0]) if is_file else os.getcwd()
     sys.path[:1] = [beside, *filter(None, more.split(os.pathsep))]
     return command
 
@@ -399,6 +408,9 @@ def _run(command: list[str]) -> None:
     if command[0] == "-m":
         sys.argv = command[1:]
         runpy._run_module_as_main(command[1])  # type: ignore[attr-defined]
+    elif command[0] == "-c":
+        sys.argv = ["-c", *command[2:]]
+        exec(compile(command[1], "<string>", "exec"), module.__dict__)
     else:
         sys.argv = command
         module.__dict__.update(__file__=command[0], __builtins__=builtins)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -57,8 +56,10 @@ def agent(store: str | Store, body: Callable[[str], str] = die, **options: Any) 
 
 def kill_in_body(url: str, kind: str = "guard") -> None:
     """Start a refund in another process, which is killed in it."""
-    done = subprocess.run([sys.executable, __file__, url, kind], capture_output=True, timeout=60)
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    from sayso_process import run_python  # which is not on the path of that process
+
+    done = run_python(__file__, url, kind)
+    assert done.returncode == -signal.SIGKILL, done.stderr
 
 
 def opened(url: str) -> Store:

@@ -32,6 +32,12 @@ from sayso.testing import call
 from sayso.types import Request
 
 
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    """The document, which takes a second to make."""
+    return create_app(store="memory://").openapi()
+
+
 class Script:
     """Finds each operation by its summary, and its path and parameters in the document."""
 
@@ -61,8 +67,7 @@ class Script:
         return answer.json()
 
 
-def test_document_describes_every_operation_fully() -> None:
-    document = create_app(store="memory://").openapi()
+def test_document_describes_every_operation_fully(document: dict[str, Any]) -> None:
     shapes = document["components"]["schemas"]
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
@@ -178,8 +183,8 @@ ADDED = {"masked", "size", "can", "why_not", "confirm_with", "shown", "caller"}
         *(types.EarlierRejection, types.Question, types.Option, types.Risk),
     ],
 )
-def test_document_has_the_fields_of_each_type(kind: type) -> None:
-    shapes = create_app(store="memory://").openapi()["components"]["schemas"]
+def test_document_has_the_fields_of_each_type(kind: type, document: dict[str, Any]) -> None:
+    shapes = document["components"]["schemas"]
     documented = shapes[kind.__name__.removesuffix("Made") + "View"]["properties"]
     shown = {field.name for field in dataclasses.fields(kind) if field.repr}
     assert set(documented) - (ADDED if kind is Request else set()) == shown
@@ -274,8 +279,7 @@ def test_schemathesis_coverage_finds_no_problem(serve: Serve, tmp_path: Path, ro
     assert "Coverage" in found.stdout
 
 
-def test_operations_have_names_and_choices_are_enums() -> None:
-    document = create_app(store="memory://").openapi()
+def test_operations_have_names_and_choices_are_enums(document: dict[str, Any]) -> None:
     names = [
         operation["operationId"]
         for methods in document["paths"].values()
@@ -325,8 +329,7 @@ FREE |= {"body"}
 FREE |= {"options"}  # for the browser's own functions; only those know all of it
 
 
-def test_bodies_are_typed_to_their_leaves() -> None:
-    document = create_app(store="memory://").openapi()
+def test_bodies_are_typed_to_their_leaves(document: dict[str, Any]) -> None:
     shapes = document["components"]["schemas"]
     sent = [
         body["schema"]

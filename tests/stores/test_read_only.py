@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from homes import Home
+from sayso_process import run_python
 
 from sayso.audit import verify
 from sayso.engine.commands import Expire, Note
@@ -156,7 +155,7 @@ def test_write_of_closed_file_is_seen(
     closed: ReadOnlySqliteStore, path: Path, key_text: str
 ) -> None:
     assert closed.credentials() == []
-    subprocess.run([sys.executable, "-c", WRITE, str(path), key_text], check=True)
+    run_python("-c", WRITE, str(path), key_text).check_returncode()
     assert [token.person for token in closed.credentials()] == ["eve"]
 
 
@@ -166,7 +165,7 @@ def test_snapshot_of_written_file_is_lost(
 ) -> None:
     with closed.snapshot() as rows:
         assert len(rows.threads()) == 1
-        subprocess.run([sys.executable, "-c", WRITE, str(path), key_text], check=True)
+        run_python("-c", WRITE, str(path), key_text).check_returncode()
         with pytest.raises(SnapshotLost):
             rows.threads()
     assert verify(closed).ok

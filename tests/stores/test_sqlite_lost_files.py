@@ -7,12 +7,12 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sayso_process import run_python
 
 import sayso
 from sayso.audit import verify
@@ -33,8 +33,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def pay(path: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", _PAY, str(path)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_python("-c", _PAY, str(path))
 
 
 def beside(path: Path, ending: str) -> Path:
