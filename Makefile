@@ -55,6 +55,7 @@ imports: $(READY) ## import-linter: arrows point down
 generated: $(READY) ## whether generated pages are up to date
 	$(BIN)/python scripts/state_chart.py --check
 	$(BIN)/python scripts/cli_page.py --check
+	$(BIN)/python scripts/configuration_page.py --check
 	$(BIN)/python scripts/adapter_table.py --check
 	$(BIN)/python scripts/tamper_table.py --check
 	$(BIN)/python scripts/api_types.py --check
@@ -89,6 +90,7 @@ ui/node_modules/.ready: ui/package-lock.json
 docs: $(READY) ## rewrite the generated pages
 	$(BIN)/python scripts/state_chart.py
 	$(BIN)/python scripts/cli_page.py
+	$(BIN)/python scripts/configuration_page.py
 	$(BIN)/python scripts/adapter_table.py
 	$(BIN)/python scripts/tamper_table.py
 	$(BIN)/python scripts/api_types.py
