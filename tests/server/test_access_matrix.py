@@ -116,7 +116,7 @@ EXPECTED: dict[str, dict[str, str]] = {
         "chat": _CHAT_READERS,
     },
     "preview_grant": {"open": _REVIEWERS, "finance": _FINANCE, "chat": _REVIEWERS},
-    "replay_policy": {"none": _REVIEWERS},
+    "replay_policy": {"none": _ADMIN},
     "list_grants": {"none": _REVIEWERS},
     "revoke_grant": {"open": _REVIEWERS, "finance": _FINANCE},
     "list_refusals": {"none": _REVIEWERS},

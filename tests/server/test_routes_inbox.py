@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -432,13 +433,15 @@ def test_request_says_how_it_differs(open_server: Served) -> None:
     assert client.get(f"/api/requests/{same['id']}").json()["like"]["facts"] == []
 
 
-def test_policy_is_replayed_on_visible_requests(open_server: Served) -> None:
+def test_replayed_policy_is_recorded(open_server: Served) -> None:
     client = open_server.client()
     made = opened(client)
     policy = '[[rule]]\nname = "all"\ntool = "*"\nverdict = "allow"'
     replay = client.post("/api/policy/replay", json={"policy": policy}).json()
     assert [change["count"] for change in replay["changes"]] == [1]
     assert [call["id"] for call in replay["differences"]] == [made["id"]]
+    (event,) = [event for _, event in open_server.store.newest() if event.type == "policy_replayed"]
+    assert json.loads(event.body or "")["policy"] == policy
     wrong = client.post("/api/policy/replay", json={"policy": "[[rule]]\nx = 1"})
     assert wrong.status_code == 422, wrong.text
     assert "unknown key 'x'" in wrong.json()["message"]

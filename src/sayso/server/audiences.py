@@ -20,7 +20,7 @@ _CHANGES_AUDIENCE = ("asked", "reasked", "revised", "tightened", "in_doubt")
 #: Events about access, visible to admins only.
 _ACCESS = (
     *("token_created", "token_revoked"),
-    *("person_added", "person_changed", "person_removed"),
+    *("person_added", "person_changed", "person_removed", "policy_replayed"),
 )
 _EVERYONE = Audience(everybody=True, names=frozenset())
 _ADMINS_ONLY = Audience(everybody=False, names=frozenset())

@@ -33,6 +33,7 @@ from sayso.server import remote_agents
 from sayso.server.audiences import grant_audience
 from sayso.server.auth import (
     AnyPrincipal,
+    CurrentAdmin,
     CurrentChatUser,
     CurrentReviewer,
     Identity,
@@ -529,12 +530,18 @@ def _preview_view(
     responses=errors(400, 401, 403, 413, 422, 429),
 )
 async def replay_policy(
-    request: Request, who: CurrentReviewer, body: Annotated[ReplayBody, json_body(ReplayBody)]
+    request: Request, who: CurrentAdmin, body: Annotated[ReplayBody, json_body(ReplayBody)]
 ) -> JsonResponse:
-    """Judge the newest calls in the store by another policy: what would have been different?"""
+    """Judge the newest calls in the store by another policy: what would have been different?
+
+    The counts say something about the arguments of every call, masked ones included. So this is for
+    admins, and is recorded.
+    """
     service = service_of(request)
     try:
         policy = Policy.from_toml(body.policy)
+        about: dict[str, Json] = {"policy": body.policy, "since": body.since}
+        await write(service.store, Note(type="policy_replayed", actor=who.name, body=about))
         replay = await service.inbox.replay(policy, since=body.since, most=_MOST_REPLAYED)
     except InvalidPolicy as error:
         raise InvalidCall(str(error), "policy") from None
