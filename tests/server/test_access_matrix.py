@@ -104,6 +104,11 @@ EXPECTED: dict[str, dict[str, str]] = {
         "finance": "401 403 403 404 404 404 200 403",
         "chat": _CHAT_READERS,
     },
+    "undo_decision": {
+        "open": "401 403 403 404 404 409 409 409",
+        "finance": "401 403 403 404 404 404 409 409",
+        "chat": "401 403 403 409 404 409 409 409",
+    },
     "decide_requests": {"open": _REVIEWERS, "finance": _FINANCE, "chat": _REVIEWERS},
     "cancel_request": {
         "open": "401 200 404 404 404 200 200 200",

@@ -394,7 +394,7 @@ def test_listed_actions_match_permissions(serve: Serve) -> None:
 
 def test_settlement_evidence_is_shown_masked(open_server: Served) -> None:
     store, client = open_server.app.state.sayso.store, open_server.client()
-    gate = Gate(store, wait=0, lease=0.05)
+    gate = Gate(store, wait=0, lease=0.5)
     secret = "sk-proj-" + "a1B2" * 12
 
     @gate.guard(needs_approval=False, settle=lambda key: DidNotRun(f"no\u202e payment {secret}"))
@@ -405,7 +405,7 @@ def test_settlement_evidence_is_shown_masked(open_server: Served) -> None:
         pay("bo")
     (listed,) = client.get("/api/requests", params={"kind": "in_doubt"}).json()["items"]
     assert (listed["evidence"], listed["shown"]["evidence"]) == (None, None)
-    time.sleep(0.06)
+    time.sleep(0.51)
     with pytest.raises(Paused), gate.run("order-17"):
         pay("bo")
     whole = client.get(f"/api/requests/{listed['id']}").json()
