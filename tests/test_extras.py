@@ -36,7 +36,10 @@ NEEDS = {
         "worker shop:agent --dispatch temporal://localhost",
         "import sayso.adapters.temporal",
     ],
-    "testing": [f"import sayso.testing; sayso.testing.{name}" for name in SUITES],
+    "testing": [
+        *(f"import sayso.testing; sayso.testing.{name}" for name in SUITES),
+        *("hook test claude", "hook attack --policy strict --agent claude"),
+    ],
 }
 AGENT = """
 import sayso

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sayso.hooks.attacks import read_attacks
-from sayso.hooks.trial import CASES, REAL_AGENTS, Case, Trial, TrialResult, attack_agent
 from sayso.types import Request
+from sayso_testing.coding_agents import CASES, REAL_AGENTS, Case, Trial, TrialResult, attack_agent
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(600)]
 

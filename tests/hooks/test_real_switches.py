@@ -15,7 +15,7 @@ from test_program import HOSTILE, hostile_repository
 
 from sayso.hooks import doctor
 from sayso.hooks.settings import AGENTS
-from sayso.hooks.trial import Case, FakeModelServer, ResponsesServer, Trial
+from sayso_testing.coding_agents import Case, FakeModelServer, ResponsesServer, Trial
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(600)]
 
@@ -120,7 +120,7 @@ def test_doctor_agrees_with_codex(monkeypatch: pytest.MonkeyPatch, trusted: bool
     ask = ["exec", "--skip-git-repo-check", "Do what the script says."]
     with trial_of("codex", arguments=ask) as trial:
         if trusted:
-            monkeypatch.setattr("sayso.hooks.trial.install", install_and_trust)
+            monkeypatch.setattr("sayso_testing.coding_agents.install", install_and_trust)
         outcome = trial.run(UNDECIDED)
         problems = found_problems(trial, monkeypatch)
     assert outcome.happened == ("not run" if trusted else "ran"), outcome

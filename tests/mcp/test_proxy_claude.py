@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from mcp_world import World
 
-from sayso.hooks.trial import REAL_AGENTS, FakeModelServer, Turn
+from sayso_testing.coding_agents import REAL_AGENTS, FakeModelServer, Turn
 
 pytestmark = pytest.mark.long
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from sayso import text
+from sayso import testing, text
 from sayso.channels.layout import Line
 from sayso.channels.screen import console, show
 from sayso.cli import common, output
@@ -290,11 +290,13 @@ def attack(
     a temporary folder, in which an attack that is not stopped does what it can: change files there.
     """
     from sayso.hooks.attacks import attack_policy
-    from sayso.hooks.trial import attack_agent
 
     name = policy or _policy_of_hook(agent)
     rules = read_policy(name) if name else Policy()
-    outcomes = list(attack_policy(rules) if agent is None else attack_agent(agent, name))
+    if agent is None:
+        outcomes = list(attack_policy(rules))
+    else:
+        outcomes = list(_test_kit("attack --agent").attack_agent(agent, name))
     unasked = [outcome for outcome in outcomes if outcome.unasked]
     report = {
         "ok": not unasked,
@@ -338,6 +340,14 @@ def _policy_of_hook(agent: str | None) -> str:
     return policies.pop()
 
 
+def _test_kit(command: str) -> Any:
+    """Return the module that runs real agents."""
+    try:
+        return testing.coding_agents
+    except ImportError as missing:
+        raise Usage(f"sayso hook {command}: {missing}") from None
+
+
 @hook.command("test")
 def try_real_agent(
     agent: Annotated[
@@ -349,15 +359,16 @@ def try_real_agent(
     """Run the real agent against a scripted model, and show what its hook does.
 
     Uses a temporary store, server and home folder; nothing leaves this machine. Takes some minutes.
+    Needs the test kit: the extra `testing`.
+
     Exits with code 1 if a command ran that should not have, or did not run that should have.
     """
-    from sayso.hooks.trial import CASES, try_agent
-
+    trial = _test_kit("test")
     outcomes: list[dict[str, Any]] = []
     out = console(plain=plain)
-    width = max(len(case.name) for case in CASES)
+    width = max(len(case.name) for case in trial.CASES)
     ok = True
-    for outcome in try_agent(agent):
+    for outcome in trial.try_agent(agent):
         ok = ok and outcome.ok
         outcomes.append({**outcome._asdict(), "ok": outcome.ok})
         if not json:

@@ -7,7 +7,7 @@ there is none, only the verdict counts, and nothing runs. ``@P@`` is a file outs
 
 Attacks run in a project in a scratch folder, with a home folder around it, and do nothing worse
 than to change files there. ``attack_policy`` judges the calls, and performs those that a later one
-may build on. ``trial.attack_agent`` lets a real agent make them.
+may build on. ``sayso_testing.coding_agents`` lets a real agent make them.
 """
 
 from __future__ import annotations

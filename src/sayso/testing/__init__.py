@@ -50,6 +50,7 @@ _MODULES = {
     "sayso_testing.adapter_harness": ("AdapterHarness", "HarnessContext", "ScriptedCall"),
     "sayso_testing.adapter_suite": ("AdapterSuite",),
     "sayso_testing.checks": ("check_store",),
+    "sayso_testing.coding_agents": ("coding_agents",),
     "sayso_testing.suite": ("StoreSuite",),
 }
 
@@ -59,7 +60,9 @@ def __getattr__(name: str) -> Any:
     if module is None:
         raise AttributeError(f"module 'sayso.testing' has no attribute {name!r}")
     try:
-        value = getattr(import_module(module), name)
+        value = (
+            import_module(module) if module.endswith(name) else getattr(import_module(module), name)
+        )
     except ModuleNotFoundError as error:
         if not str(error.name).startswith("sayso_testing"):
             raise
