@@ -85,7 +85,7 @@ command.
 
 def page() -> str:
     """Return the page. Raise ``SystemExit`` if a variable is missing from it, or left over."""
-    sources = (ROOT / "src").rglob("*.py")
+    sources = [path for part in ("src", "testkit") for path in (ROOT / part).rglob("*.py")]
     read = {name for path in sources for name in READ.findall(path.read_text("utf-8"))}
     if read != VARIABLES.keys():
         wrong = ", ".join(sorted(read ^ VARIABLES.keys()))
