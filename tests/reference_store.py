@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sayso.engine import Command, UnitOfWork
+from sayso.engine.asking import due_step
 from sayso.engine.commands import Needs
 from sayso.engine.renewing import Renewal, renewed
 from sayso.engine.row_macs import row_mac
@@ -590,16 +591,24 @@ class ReferenceStore:
             ]
             for is_held in (False, True)
         )
+        steps = [
+            (call.step_at or 0, Due(call.thread, call.run, call.id))
+            for call in list(self._calls.values())
+            if due_step(call, now)
+        ]
         lapsed = [
             (run.ready_at or 0, Due(run.thread, run.id, None))
             for run in list(self._runs.values())
             if run.owner is not None and run.due(now)
         ]
-        first = [sorted(due, key=lambda pair: pair[0])[:limit] for due in (expired, held, lapsed)]
+        first = [
+            sorted(due, key=lambda pair: pair[0])[:limit] for due in (expired, held, steps, lapsed)
+        ]
         return [due for found in first for _, due in found]
 
     def next_due(self, after: Micros = 0) -> Micros | None:
-        times = [call.due_at for call in list(self._calls.values())]
+        calls = list(self._calls.values())
+        times = [at for call in calls for at in (call.due_at, call.step_at)]
         times += [run.ready_at for run in list(self._runs.values())]
         return min((time for time in times if time is not None and time > after), default=None)
 

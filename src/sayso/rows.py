@@ -151,9 +151,22 @@ class Call(NamedTuple):
     caller: str = ""
     #: The refusals of equal calls that people are shown, newest first.
     refusals: tuple[str, ...] = ()
+    #: When people are reminded of the request, and when it escalates; None if never, or no more.
+    reminds_at: Micros | None = None
+    escalates_at: Micros | None = None
+    #: Whether ``escalate_to`` of the terms may decide it too.
+    escalated: bool = False
     #: The number of the thread's last event when this row was written.
     seq: int = 0
     mac: str = ""
+
+    @property
+    def reviewers(self) -> tuple[str, ...]:
+        """The people and groups who may decide it now; empty for everyone."""
+        terms = self.terms
+        if not self.escalated or not terms.reviewers:
+            return terms.reviewers
+        return tuple(dict.fromkeys((*terms.reviewers, *terms.escalate_to)))
 
     @property
     def is_read(self) -> bool:
@@ -188,6 +201,14 @@ class Call(NamedTuple):
         return self.expires_at if self.decision is None else self.decision.not_before
 
     @property
+    def step_at(self) -> Micros | None:
+        """When people are reminded of a request that nobody has decided, or when it escalates."""
+        if self.status is not CallStatus.ASKED or self.decision is not None:
+            return None
+        times = (self.reminds_at, self.escalates_at)
+        return min((at for at in times if at is not None), default=None)
+
+    @property
     def unsettled(self) -> Doubt | None:
         """The doubt of this call, if ``settle=`` was not called about it yet."""
         doubt = self.doubt if self.status is CallStatus.IN_DOUBT else None
@@ -204,6 +225,11 @@ class Call(NamedTuple):
             return False
         ends = self.expires_at if self.decision is None else self.decision.not_before
         return ends is not None and ends <= now
+
+    def is_due(self, step_at: Micros | None, now: Micros) -> bool:
+        """Return whether a step of this request is due: ``reminds_at`` or ``escalates_at``."""
+        is_open = self.step_at is not None and not self.overdue(now)
+        return is_open and step_at is not None and step_at <= now
 
     def askable(self, now: Micros) -> bool:
         """Return whether ``settle=`` may be called about this call now, and was not yet."""
@@ -718,7 +744,7 @@ def _terms_text(terms: Terms) -> str:
 @lru_cache(maxsize=1024)
 def terms_from(text: str) -> Terms:
     values = json.loads(text)
-    for name in ("allowed", "reviewers", "notify"):
+    for name in ("allowed", "reviewers", "notify", "notify_via", "escalate_to"):
         if name in values:
             values[name] = tuple(values[name])
     if "risk" in values:
@@ -767,9 +793,9 @@ Row = Sequence[Any]
 
 _THREAD, _RUN, _CALL, _EVENT = map(len, (Thread._fields, Run._fields, Call._fields, Event._fields))
 _RUN_STATUS = Run._fields.index("status")
-_TERMS, _STATUS, _ASKED, _VOTES, _DECISION, _SETTLES, _DOUBT, _REFUSALS = map(
+_TERMS, _STATUS, _ASKED, _VOTES, _DECISION, _SETTLES, _DOUBT, _REFUSALS, _ESCALATED = map(
     Call._fields.index,
-    ("terms", "status", "asked", "votes", "decision", "settles", "doubt", "refusals"),
+    ("terms", "status", "asked", "votes", "decision", "settles", "doubt", "refusals", "escalated"),
 )
 _GROUPS = Person._fields.index("groups")
 _PERSON = len(Person._fields)
@@ -801,6 +827,7 @@ def call_from(row: Row) -> Call:
     values[_SETTLES] = bool(values[_SETTLES])
     values[_DOUBT] = doubt_from(values[_DOUBT])
     values[_REFUSALS] = tuple(json.loads(values[_REFUSALS])) if values[_REFUSALS] else ()
+    values[_ESCALATED] = bool(values[_ESCALATED])
     return Call._make(values)
 
 
@@ -814,6 +841,7 @@ def call_values(call: Call) -> tuple[Any, ...]:
     values[_SETTLES] = int(call.settles)
     values[_DOUBT] = None if call.doubt is None else dumps(list(call.doubt))
     values[_REFUSALS] = names_text(call.refusals) if call.refusals else ""
+    values[_ESCALATED] = int(call.escalated)
     return tuple(values)
 
 

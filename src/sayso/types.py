@@ -498,6 +498,12 @@ class Terms(_Written):
     preset: bool = False
     #: Whom a remote agent suggests to notify. It gives nobody a right, and takes none away.
     notify: tuple[str, ...] = ()
+    #: ``Rule.notify``: the channels through which the rule notifies people, and whom.
+    notify_via: tuple[str, ...] = ()
+    #: After how many seconds people are reminded; after how many ``escalate_to`` may decide too.
+    remind_after: float | None = None
+    escalate_after: float | None = None
+    escalate_to: tuple[str, ...] = ()
 
     @property
     def decisions(self) -> tuple[str, ...]:
@@ -522,6 +528,8 @@ def stricter_effect(one: Effect, other: Effect) -> Effect:
     return max(one, other, key=EFFECTS.index)
 
 
+#: The terms that only a rule can set: who is notified, and when.
+NOTICE_TERMS = ("notify_via", "remind_after", "escalate_after", "escalate_to")
 #: The terms that a tool, a rule or a remote agent can set.
 SETTABLE_TERMS = tuple(
     name
@@ -529,7 +537,7 @@ SETTABLE_TERMS = tuple(
     if name
     not in (
         *("verdict", "rule", "policy", "description", "declared", "risk_declared"),
-        *("footprint", "preset", "notify"),
+        *("footprint", "preset", "notify", *NOTICE_TERMS),
     )
 )
 
@@ -786,6 +794,12 @@ class Request:
     remote: bool = False
     #: Whom that agent suggests to notify.
     notify: tuple[str, ...] = ()
+    #: Through which channels the rule notifies people, and whom.
+    notify_via: tuple[str, ...] = ()
+    #: When ``escalate_to`` may decide too; None if never, or if that time has come (``escalated``).
+    escalates_at: datetime | None = None
+    escalate_to: tuple[str, ...] = ()
+    escalated: bool = False
     #: Who may approve it although an equal call was rejected before.
     overturn: Overturn = "anyone"
     #: Earlier rejections of an equal call that still count, newest first.

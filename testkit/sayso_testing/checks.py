@@ -29,6 +29,7 @@ _NEXT_STATUS = {
     "denied": _S.REJECTED,
     "refused": _S.REJECTED,
     "reasked": _S.ASKED,
+    "escalated": _S.ASKED,
     "started": _S.RUNNING,
     "released": _S.RELEASED,
     "suspended": _S.READY,
@@ -42,6 +43,7 @@ _STATUS_UNCHANGED = frozenset(
     {
         *("voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"),
         *("joined", "deferred", "reported", "attempt_ended", "votes_voided", "held", "undone"),
+        "reminded",
     }
 )
 #: Events that may follow the end of a run: they move nothing.

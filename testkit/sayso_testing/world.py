@@ -21,6 +21,7 @@ from sayso.engine.commands import (
     Decide,
     Defer,
     EndLease,
+    Escalate,
     Expire,
     Finish,
     MarkInDoubt,
@@ -31,6 +32,7 @@ from sayso.engine.commands import (
     Recover,
     Release,
     ReleaseLapsed,
+    Remind,
     ReportResult,
     Settle,
     Start,
@@ -393,6 +395,14 @@ class World:
     def expire(self, call: Call) -> Call:
         """Expire a request if its deadline has passed."""
         return self._call(Expire(**_of(call)))
+
+    def escalate(self, call: Call) -> Call:
+        """Let more people decide a request if its time has come."""
+        return self._call(Escalate(**_of(call)))
+
+    def remind(self, call: Call) -> Call:
+        """Remind people of a request if its time has come."""
+        return self._call(Remind(**_of(call)))
 
     def cancel(
         self, call: Call | None = None, run: str = "r", thread: str = "t", **more: Any

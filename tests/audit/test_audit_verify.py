@@ -131,6 +131,36 @@ class Everything:
             self.decide(request, request.approve(), voter)
         assert self.go("lost", lambda: send("c")) == "sent to c"
 
+    def escalation(self) -> None:
+        """A vote, a reminder and an escalation; then somebody of the second stage decides."""
+        ana, bob = person(self.store, "ana"), person(self.store, "bob")
+        rule = Rule(
+            *("send",),
+            reviewers=["ana", "eve"],
+            quorum=2,
+            remind_after=5,
+            escalate_after=10,
+            escalate_to=["bob"],
+        )
+        gate = Gate(self.store, policy=Policy([rule]), wait=0, agent="escalating")
+
+        @gate.guard
+        def send(to: str) -> str:
+            return f"sent to {to}"
+
+        with pytest.raises(Paused) as paused, gate.run("escalates"):
+            send("a")
+        (request,) = paused.value.requests
+        self.decide(request, request.approve(), ana)
+        for _ in range(3):
+            self.clock.advance(5)
+            self.inbox.pending_sync()
+            self.check()
+        self.decide(request, request.approve(), bob)
+        with gate.run("escalates"):
+            assert send("a") == "sent to a"
+        self.check()
+
     def rules(self) -> None:
         policy = Policy([Rule("send", verdict="deny"), Rule("note", verdict="allow")])
         gate = Gate(self.store, policy=policy, wait=0, agent="ruled")
@@ -326,6 +356,7 @@ class Everything:
             self.endings,
             self.quorum,
             self.lost_vote,
+            self.escalation,
             self.rules,
             self.again,
             self.grants,

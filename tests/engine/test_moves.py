@@ -313,6 +313,10 @@ def test_every_term_is_bound_or_excluded() -> None:
         {"tool": "other"},
         {"thread": "t2"},
         {"terms": Terms(effect="idempotent")},
+        {"terms": Terms(notify_via=("push",))},
+        {"terms": Terms(remind_after=60)},
+        {"terms": Terms(escalate_after=60)},
+        {"terms": Terms(escalate_to=("ana",))},
     ],
     ids=str,
 )
@@ -320,7 +324,9 @@ def test_another_call_has_another_envelope(change: dict[str, Any]) -> None:
     assert envelope(a_call(**change)) != envelope(a_call())
 
 
-@pytest.mark.parametrize("change", [{"result": "1"}, {"status": CallStatus.DONE}, {"attempt": 2}])
+@pytest.mark.parametrize(
+    "change", [{"result": "1"}, {"status": CallStatus.DONE}, {"escalated": True}]
+)
 def test_envelope_ignores_outcomes(change: dict[str, Any]) -> None:
     assert envelope(a_call(**change)) == envelope(a_call())
 

@@ -19,6 +19,7 @@ from sayso.engine.commands import (
     Complete,
     Decide,
     Defer,
+    Escalate,
     Expire,
     Finish,
     MarkInDoubt,
@@ -28,6 +29,7 @@ from sayso.engine.commands import (
     Recover,
     Release,
     ReleaseLapsed,
+    Remind,
     ReportResult,
     Settle,
     Start,
@@ -70,6 +72,7 @@ MAY_MOVE: dict[type[Command], Moves] = {
         *product([_S.ASKED, _S.READY], [_S.CANCELLED]),
         (_S.READY, _S.ASKED),  # an equal call was rejected
     },
+    Escalate: {(_S.ASKED, _S.ASKED)},
     Cancel: set(product([_S.ASKED, _S.READY], [_S.CANCELLED, _S.SUPERSEDED])),
     Recover: set(product([_S.READY, _S.RUNNING], [_S.IN_DOUBT])),
 }
@@ -111,6 +114,8 @@ def check_change(
     if before.caller != after.caller:
         may_change = (Propose, Release, Defer)
         assert any(isinstance(command, may_change) for command in commands), "who waits now?"
+    escalates = any(isinstance(command, Escalate) for command in commands)
+    assert before.escalated <= after.escalated <= (before.escalated or escalates), "by whom?"
     for command in commands:
         law = LAWS.get(type(command))
         if law is not None and getattr(command, "call", None) in (None, before.id):
@@ -151,7 +156,8 @@ def _decided(command: Decide, before: Call, after: Call, run: Run, now: int) -> 
     assert unseen or command.seen_digest == shown, "that was not what the person saw"
     assert command.type in (("approve", "respond", "reject") if doubted else terms.allowed)
     groups = {f"group:{name}" for name in by.groups}
-    assert not terms.reviewers or {by.name, *groups} & set(terms.reviewers), "not theirs to decide"
+    meant = {*terms.reviewers, *(terms.escalate_to if before.escalated else ())}
+    assert not terms.reviewers or {by.name, *groups} & meant, "not theirs to decide"
     if terms.quorum > 1:
         assert ASSURANCE.index(by.assurance) >= ASSURANCE.index("token"), "who is that?"
     assert not (doubted and command.type == "approve" and run.stop), "its run was called off"
@@ -294,6 +300,21 @@ def _undone(command: Undo, before: Call, after: Call, run: Run, now: int) -> Non
         assert first is None or after.args == first or after.original == first
 
 
+def _escalated(command: Escalate, before: Call, after: Call, run: Run, now: int) -> None:
+    assert before.escalates_at is not None
+    assert before.escalates_at <= now, "its time had not come"
+    assert before.expires_at is None or now < before.expires_at, "it had expired"
+    steps = {"escalated": True, "escalates_at": None, "reminds_at": after.reminds_at}
+    assert after == before._replace(**steps, seq=after.seq, mac=after.mac)
+
+
+def _reminded(command: Remind, before: Call, after: Call, run: Run, now: int) -> None:
+    assert before.status is _S.ASKED, "it is closed"
+    assert before.reminds_at is not None
+    assert before.reminds_at <= now, "its time had not come"
+    assert after == before._replace(reminds_at=None, seq=after.seq, mac=after.mac)
+
+
 LAWS: dict[type[Command], Callable[[Any, Call, Call, Run, int], None]] = {
     Decide: _decided,
     Record: _by_its_own_attempt,
@@ -306,6 +327,8 @@ LAWS: dict[type[Command], Callable[[Any, Call, Call, Run, int], None]] = {
     Complete: _started,
     Expire: _expired,
     Undo: _undone,
+    Escalate: _escalated,
+    Remind: _reminded,
     Propose: _joined,
     Release: _released,
     Defer: _deferred,

@@ -21,12 +21,14 @@ from sayso import codec
 from sayso.engine import Command
 from sayso.engine.commands import (
     AddGrant,
+    CallCommand,
     Cancel,
     Claim,
     Complete,
     Decide,
     Defer,
     EndLease,
+    Escalate,
     Expire,
     Finish,
     LiftRefusal,
@@ -40,6 +42,7 @@ from sayso.engine.commands import (
     Recover,
     Release,
     ReleaseLapsed,
+    Remind,
     Reopen,
     ReportResult,
     RevokeGrant,
@@ -67,6 +70,16 @@ PEOPLE = (
     Reviewer("code"),
     Proven("robot", assurance="token", role="agent", proof=proof_of("robot", "token")),
 )
+MEANT = ("ana", "group:finance")
+#: More people may decide after a while; who decides with only a name is not among the first.
+ESCALATES = {
+    "reviewers": ("ana",),
+    "remind_after": 5,
+    "escalate_after": 11,
+    "escalate_to": ("bo", "code"),
+}
+#: What is due at some time.
+BY_TIME: dict[str, type[CallCommand]] = {"expire": Expire, "escalate": Escalate, "remind": Remind}
 SMALL = '{"properties":{"n":{"maximum":1}},"required":["n"]}'
 LEASE = seconds(10)
 
@@ -169,8 +182,8 @@ class Machine(TwoStores):
             binds=data.draw(st.sampled_from(["", "", '{"body":"x"}']), label="binds"),
             caller=data.draw(st.sampled_from(["", "", *CALLERS]), label="caller"),
             on_duplicate=data.draw(st.sampled_from(ON_DUPLICATE)),
-            reviewers=data.draw(st.sampled_from([(), (), ("ana", "group:finance")])),
             overturn=data.draw(st.sampled_from(OVERTURNS)),
+            **data.draw(st.sampled_from([{}, {}, {"reviewers": MEANT}, ESCALATES])),
         )
 
     @_in(*_OPEN)
@@ -302,11 +315,11 @@ class Machine(TwoStores):
         self._propose(data, "t1", ["ask"] * 3, None, False)
 
     @precondition(lambda self: self.calls)
-    @rule(data=st.data(), what=st.sampled_from(["call", "run", "expire", "expire", "revoke"]))
+    @rule(data=st.data(), what=st.sampled_from(["call", "run", "revoke", *BY_TIME]))
     def call_off(self, data: Data, what: str) -> None:
         call = self._call(data, _S.ASKED, _S.READY)
-        if what == "expire":
-            self.send(Expire(**self._place(call), call=call.id))
+        if what in BY_TIME:
+            self.send(BY_TIME[what](**self._place(call), call=call.id))
         elif what == "revoke":
             names = [*sorted(self.grants), "grt_none"]
             self.send(RevokeGrant(grant=data.draw(st.sampled_from(names)), by="ana"))

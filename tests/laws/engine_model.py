@@ -25,11 +25,13 @@ from sayso.engine.commands import (
     Complete,
     Decide,
     Defer,
+    Escalate,
     Expire,
     MarkInDoubt,
     Propose,
     Record,
     Release,
+    Remind,
     Reopen,
     ReportResult,
     Settle,
@@ -50,6 +52,11 @@ from sayso_testing.world import World, seconds
 KEYS = Keyring.parse("hmac:bWFjaGluZSBtYWNoaW5lIG1hY2hpbmUgbWFjaGluZSE")
 THREADS = ("t1", "t2")
 _S = CallStatus
+#: Commands about a call that never change a live lease.
+_SPARE_LEASES = (
+    *(Decide, Undo, Claim, Expire, Escalate, Remind),
+    *(Settle, Release, Defer, ReportResult),
+)
 
 
 def without_salt(store: Any) -> Any:
@@ -174,9 +181,7 @@ class TwoStores(RuleBasedStateMachine):
         if run is None or run.owner is None or (run.ready_at or 0) <= self.clock():
             return None
         fenced = all(
-            isinstance(
-                command, Decide | Undo | Claim | Expire | Settle | Release | Defer | ReportResult
-            )
+            isinstance(command, _SPARE_LEASES)
             or (isinstance(command, MarkInDoubt | Record) and not self._runs_now(command))
             or (isinstance(command, Cancel) and command.call is not None)
             or (isinstance(command, Start | Complete) and command.owner != run.owner)

@@ -47,6 +47,10 @@ effect_key = "refund:{order}"
 on_duplicate = "result"
 overturn = "rejecter"
 max_rejections = 3
+notify = ["push", "slack:#ops"]
+remind_after = "10m"
+escalate_after = "30m"
+escalate_to = ["group:leads"]
 
 [[rule]]
 tool = "drop_table"
@@ -86,6 +90,10 @@ def test_every_key_of_a_file() -> None:
         on_duplicate="result",
         overturn="rejecter",
         max_rejections=3,
+        notify=["push", "slack:#ops"],
+        remind_after=600,
+        escalate_after=1800,
+        escalate_to=["group:leads"],
     )
     assert all(f"\n{key} = " in WHOLE for key in KEYS)
     assert drop.verdict is Verdict.DENY

@@ -52,7 +52,18 @@ CHANGES: dict[str, Any] = {
     "effect_key": "refund:{order}",
     "on_duplicate": "result",
     "record": "asked",
+    "notify": ["push"],
+    "remind_after": "10m",
+    "escalate_after": "30m",
+    "escalate_to": ["group:leads"],
     "preset": True,
+}
+
+#: What else a rule with one of these fields needs.
+ALSO: dict[str, dict[str, Any]] = {
+    "reasons": {"risk": "high"},
+    "escalate_after": {"escalate_to": "ana"},
+    "escalate_to": {"escalate_after": 5},
 }
 
 
@@ -60,7 +71,7 @@ def test_digest_covers_every_field() -> None:
     assert set(CHANGES) == {field.name for field in fields(Rule) if field.init}
     digests = {"": Policy([Rule()]).digest, "none": Policy().digest}
     for name, value in CHANGES.items():
-        extra: dict[str, Any] = {"risk": "high"} if name == "reasons" else {}
+        extra = ALSO.get(name, {})
         digests[name] = Policy([Rule(**{name: value}, **extra)]).digest
     assert len(set(digests.values())) == len(digests)
 

@@ -48,17 +48,24 @@ def test_rules_are_normalized() -> None:
         days=["sun", "mon"],
         allowed=["reject", "approve"],
         reviewers="ana",
+        notify=["push", "mail:group:finance", "slack:#ops", "push"],
+        remind_after="10m",
+        escalate_after="1h",
+        escalate_to="group:leads",
         risk="high",
         reasons="moves money",
-        expires_in="15m",
+        expires_in="2h",
         valid_for=timedelta(hours=2),
     )
     assert rule.tool == ("b", "a")
     assert rule.days == ("mon", "sun")
     assert rule.allowed == ("approve", "reject")
     assert rule.reviewers == ("ana",)
+    assert rule.notify == ("push", "mail:group:finance", "slack:#ops")
+    assert (rule.remind_after, rule.escalate_after) == (600, 3600)
+    assert rule.escalate_to == ("group:leads",)
     assert rule.risk == Risk("high", ("moves money",))
-    assert (rule.expires_in, rule.valid_for) == (900.0, 7200.0)
+    assert (rule.expires_in, rule.valid_for) == (7200.0, 7200.0)
 
 
 def test_sets_are_stored_in_sorted_order() -> None:
@@ -261,6 +268,16 @@ def test_moment_matches_in_any_time_zone(now: datetime, offset: int) -> None:
     ("given", "message"),
     [
         ({"tool": ""}, "tool=''"),
+        ({"notify": []}, "name at least one"),
+        ({"notify": "Push"}, "write a channel"),
+        ({"notify": "mail:"}, "write a channel"),
+        ({"notify": "mail:group:"}, "write a channel"),
+        ({"notify": "slack:#a\u202eb"}, "contains U\\+202E"),
+        ({"escalate_after": "5m"}, "belong together"),
+        ({"escalate_to": "ana"}, "belong together"),
+        ({"escalate_to": "group:", "escalate_after": 5}, "write the group's name"),
+        ({"remind_after": "5m", "expires_in": "5m"}, "expires before that, after 300 seconds"),
+        ({"notify": "push", "verdict": "allow"}, "leave out notify"),
         ({"tool": []}, r"tool=\[\]: name at least one"),
         ({"tool": 5}, "tool=5"),
         ({"tool": None}, "tool=None"),

@@ -16,6 +16,7 @@ from sayso.types import (
     ASSURANCE,
     DECISIONS,
     EFFECTS,
+    NOTICE_TERMS,
     ON_DUPLICATE,
     RECORDED,
     RISKS,
@@ -49,6 +50,10 @@ some_terms = st.builds(
     valid_for=st.floats(1, 1e6),
     effect=st.sampled_from(EFFECTS),
     record=st.sampled_from(RECORDED),
+    notify_via=subset(("push", "slack:#ops")),
+    remind_after=st.none() | st.floats(1, 1e6),
+    escalate_after=st.floats(1, 1e6),
+    escalate_to=st.just(("group:z",)),
 )
 ORDER = (ALLOW, ASK, DENY)
 
@@ -176,6 +181,27 @@ def test_reviewers_after_an_edit(
     assert tighten(Terms(reviewers=old), Terms(reviewers=new)).reviewers == both
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "both"),
+    [
+        ((), ("ana",), ()),
+        (("ana",), (), ()),
+        (("ana", "bob"), ("bob", "cyd"), ("bob",)),
+        (("group:x",), ("group:y",), ("group:y",)),
+    ],
+)
+def test_escalation_after_an_edit(
+    old: tuple[str, ...], new: tuple[str, ...], both: tuple[str, ...]
+) -> None:
+    """An edit gives nobody a right that neither rule gives."""
+    old_terms = Terms(escalate_to=old, escalate_after=60 if old else None)
+    new_terms = Terms(escalate_to=new, escalate_after=90 if new else None)
+    tightened = tighten(old_terms, new_terms)
+    assert tightened.escalate_to == both
+    assert tightened.escalate_after == (90 if both else None)
+    assert is_stricter(old_terms, new_terms) == (both != old)
+
+
 sent_terms = st.fixed_dictionaries(
     {},
     optional={
@@ -210,6 +236,7 @@ def test_agent_can_only_tighten(terms: Terms, sent: dict[str, Any]) -> None:
     at_least(both, replace(terms, **{**sent, "reviewers": ()}))
     assert both.reviewers == terms.reviewers
     assert both.notify == sent.get("reviewers", ())
+    assert all(getattr(both, name) == getattr(terms, name) for name in NOTICE_TERMS)
     assert "reject" in both.decisions
     assert (both.rule, both.policy, both.description) == (
         terms.rule,

@@ -47,6 +47,7 @@ Body = Mapping[str, Any]
 _NEXT_STATUS = {
     "asked": _S.ASKED,
     "reasked": _S.ASKED,
+    "escalated": _S.ASKED,
     "allowed": _S.READY,
     "denied": _S.REJECTED,
     "refused": _S.REJECTED,
@@ -63,6 +64,7 @@ _UNMOVED = frozenset(
     {
         *("voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"),
         *("joined", "deferred", "reported", "attempt_ended", "votes_voided", "held", "undone"),
+        "reminded",
     }
 )
 #: Events that end a call with a result, or with the reason why there is none.
@@ -70,6 +72,8 @@ _OUTCOMES = frozenset({"recorded", "read_recorded", "duplicate"})
 #: The status that an event requires, where the table of moves alone would allow others too.
 _REQUIRED_STATUS = {
     "recorded": (_S.RUNNING, _S.IN_DOUBT),
+    "reminded": (_S.ASKED,),
+    "escalated": (_S.ASKED,),
     "settled": (_S.IN_DOUBT,),
     "attempt_ended": (_S.IN_DOUBT,),
     "read_recorded": (_S.READY,),
@@ -125,6 +129,11 @@ class ExpectedCall(Expected):
     first_args: str = ""
     tool: str = ""
     expires: int | None = None
+    reminds: int | None = None
+    escalates: int | None = None
+    escalated: bool = False
+    #: The signatures of the votes that were given before it escalated.
+    early_votes: frozenset[str] = frozenset()
     #: The recorded decision; if a policy or a grant decided, only ``by``, ``at`` and ``digest``.
     decision: Decided | None = None
     by_rule: bool = False
@@ -218,6 +227,7 @@ def _asked(expected: ExpectedCall, event: Event, body: Body) -> None:
     _set_content(expected, event, body)
     expected.asked = True
     expected.expires = body["expires"]
+    _set_timers(expected, event, body)
     expected.decision = None
     expected.by_rule = False
     expected.grant = None
@@ -257,6 +267,26 @@ def _revised(expected: ExpectedCall, event: Event, body: Body) -> None:
     expected.args = body["args"]
     expected.votes = []
     expected.decision = None
+    _set_timers(expected, event, body)
+
+
+def _set_timers(expected: ExpectedCall, event: Event, body: Body) -> None:
+    expected.reminds = body.get("reminds")
+    expected.escalates = body.get("escalates")
+
+
+def _reminded(expected: ExpectedCall, event: Event, body: Body) -> None:
+    if expected.reminds is None or expected.reminds > event.at:
+        raise ImpossibleEvent("people were reminded before the time or twice")
+    _set_timers(expected, event, body)
+
+
+def _escalated(expected: ExpectedCall, event: Event, body: Body) -> None:
+    if expected.escalates is None or expected.escalates > event.at:
+        raise ImpossibleEvent("it escalated before the time or twice")
+    expected.escalated = True
+    expected.early_votes = frozenset(vote.signature for vote in expected.votes)
+    _set_timers(expected, event, body)
 
 
 def _signature_fields(event: Event, body: Body) -> dict[str, Any]:
@@ -440,6 +470,8 @@ _APPLY: dict[str, Callable[[ExpectedCall, Event, Body], None]] = {
     "denied": _decided_by_rule,
     "refused": _decided_by_rule,
     "revised": _revised,
+    "reminded": _reminded,
+    "escalated": _escalated,
     "voted": _voted,
     "votes_voided": _votes_voided,
     "decided": _decided,
@@ -480,6 +512,9 @@ def call_mismatches(call: Call, expected: ExpectedCall, keys: Keyring) -> list[s
             "tool": call.tool == expected.tool,
             "asked": call.asked == expected.asked or expected.doubted,
             "expires_at": call.expires_at == expected.expires,
+            "reminds_at": call.reminds_at == expected.reminds,
+            "escalates_at": call.escalates_at == expected.escalates,
+            "escalated": call.escalated == expected.escalated,
             "votes": call.votes == tuple(expected.votes),
             "decision": _same_decision(call, expected),
             "quorum": _has_quorum(call, expected),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from multiprocessing.connection import Connection
@@ -478,15 +478,19 @@ class _ThreadCheck:
         if found.call.decision is not None:
             decisions.append(found.call.decision)
         for decision in decisions:
-            wrong = self._people_problem(found.call, decision)
+            wrong = self._people_problem(found.call, decision, expected.early_votes)
             if wrong:
                 return wrong
         if list_status_of(found.call) == UNASKED:
             return ""
         return self._listing_problem(found)
 
-    def _people_problem(self, call: Call, decision: Vote | Decided) -> str:
+    def _people_problem(
+        self, call: Call, decision: Vote | Decided, early_votes: Collection[str]
+    ) -> str:
         """Return what is wrong with a decision by the record of people, or ""."""
+        if decision.signature in early_votes:
+            call = call._replace(escalated=False)
         directory = self._system.directory(decision.people_seq)
         if eligible(call, directory, decision.at) != (decision.eligible, decision.eligible_digest):
             return "names other people who could decide it than the record of people does"

@@ -710,6 +710,13 @@ def _terms(terms: Terms) -> Iterator[str]:
     yield f"minimum assurance: {terms.assurance}"
     if terms.expires_in is not None:
         yield f"expires after {terms.expires_in:g} s, then: {terms.on_expiry}"
+    via = ", ".join(map(text.inline, terms.notify_via)) or "every channel of the reviewers"
+    yield f"notified at once: {via}"
+    if terms.remind_after is not None:
+        yield f"reminded after {terms.remind_after:g} s"
+    if terms.escalate_after is not None:
+        added = " or ".join(map(name, terms.escalate_to))
+        yield f"after {terms.escalate_after:g} s, {added} may decide too, and is notified"
 
 
 def explanation_json(found: Explanation) -> dict[str, Any]:

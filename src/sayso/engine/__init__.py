@@ -15,7 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sayso.engine import commands, deciding, grants, people, proposing, refusals, running, undoing
+from sayso.engine import (
+    asking,
+    commands,
+    deciding,
+    grants,
+    people,
+    proposing,
+    refusals,
+    running,
+    undoing,
+)
 from sayso.engine.commands import COMMANDS, Command
 from sayso.engine.unit_of_work import EngineDeps, UnitOfWork
 
@@ -24,6 +34,8 @@ __all__ = ["COMMANDS", "Command", "EngineDeps", "UnitOfWork", "apply"]
 _HANDLERS: dict[type[Command], Callable[[UnitOfWork, Any], Any]] = {
     commands.Propose: proposing.propose,
     commands.Reask: proposing.reask,
+    commands.Remind: asking.remind,
+    commands.Escalate: asking.escalate,
     commands.Decide: deciding.decide,
     commands.Undo: undoing.undo,
     commands.Claim: running.claim,

@@ -1,4 +1,10 @@
-"""The envelope: what a decision binds, and how people are asked about a call."""
+"""The envelope: what a decision binds, how people are asked about a call, and reminded of it.
+
+A rule can name people who may decide a request too if it stays open for some time. Both stages are
+in the terms, and so in the digest, from the start; escalating notes in the row that the second one
+has begun. It adds people and removes nobody, so a request that is asked again stays escalated. The
+row holds when the reminder and the escalation are due; any server or worker may carry them out.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,7 @@ import hashlib
 from dataclasses import replace
 from typing import Any
 
+from sayso.engine.commands import Escalate, Remind
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.rows import Call, CallStatus, dumps
 from sayso.types import Decided, Micros, Terms, Verdict, Vote
@@ -62,14 +69,22 @@ def terms_bound(terms: Terms) -> dict[str, object]:
         "quorum": terms.quorum,
         "requester_decides": terms.requester_decides,
         "assurance": terms.assurance,
-        "fresh": None if terms.fresh is None else round(terms.fresh * 1_000_000),
+        "fresh": _micros(terms.fresh),
         "risk": [terms.risk.level, *terms.risk.reasons],
         "effect": terms.effect,
         "valid_for": round(terms.valid_for * 1_000_000),
         "overturn": terms.overturn,
         "max_rejections": terms.max_rejections,
         "footprint": _hashed(terms.footprint) if terms.footprint else "",
+        "notify_via": list(terms.notify_via),
+        "remind_after": _micros(terms.remind_after),
+        "escalate_after": _micros(terms.escalate_after),
+        "escalate_to": list(terms.escalate_to),
     }
+
+
+def _micros(seconds: float | None) -> Micros | None:
+    return None if seconds is None else round(seconds * 1_000_000)
 
 
 def doubt_envelope(call: Call) -> dict[str, object]:
@@ -108,19 +123,28 @@ def renew(work: UnitOfWork, call: Call, event: str, actor: str, **changes: Any) 
     call = call._replace(rev=call.rev + 1, votes=(), decision=None, valid_until=None, **changes)
     call = work.put_call(digested(work, call))
     about = {"revision": call.rev, "digest": call.digest, "args": call.args_hash}
-    work.emit(event, actor=actor, call=call, **about)
+    work.emit(event, actor=actor, call=call, **about, **_timers(call))
     return call
 
 
 def ask(
     work: UnitOfWork, call: Call, event: str, *, until: Micros | None = None, **why: object
 ) -> Call:
-    """Give an asked call its expiry, ``until`` at the latest, and its digest; add the event."""
+    """Give an asked call its expiry, ``until`` at the latest, its timers and its digest; add the
+    event. Asking differently about an open request postpones no timer."""
     terms = call.terms
     ends = None if terms.expires_in is None else work.now + round(terms.expires_in * 1_000_000)
     if until is not None:
         ends = until if ends is None else min(ends, until)
-    call = work.put_call(digested(work, call._replace(asked=True, expires_at=ends)))
+    call = call._replace(
+        asked=True,
+        expires_at=ends,
+        reminds_at=_earlier(call.reminds_at, work.now, terms.remind_after),
+        escalates_at=_earlier(call.escalates_at, work.now, terms.escalate_after),
+    )
+    if call.escalated:
+        call = call._replace(escalates_at=None)
+    call = work.put_call(digested(work, call))
     work.emit(
         event,
         actor=f"agent:{call.agent}",
@@ -133,9 +157,24 @@ def ask(
         rule=terms.rule,
         quorum=terms.quorum,
         expires=ends,
+        **_timers(call),
         **why,
     )
     return call
+
+
+def _earlier(due_at: Micros | None, now: Micros, after: float | None) -> Micros | None:
+    """Return when a step is due that the terms want after some seconds: not later than before."""
+    if after is None:
+        return None
+    wanted = now + round(after * 1_000_000)
+    return wanted if due_at is None else min(wanted, due_at)
+
+
+def _timers(call: Call) -> dict[str, Micros]:
+    """Return what an event says of the steps that are still due."""
+    times = {"reminds": call.reminds_at, "escalates": call.escalates_at}
+    return {name: at for name, at in times.items() if at is not None}
 
 
 def ask_again(work: UnitOfWork, call: Call, reason: str) -> Call:
@@ -151,5 +190,42 @@ def ask_again(work: UnitOfWork, call: Call, reason: str) -> Call:
         grant=None,
         valid_until=None,
         result=None,
+        reminds_at=None,
+        escalates_at=None,
     )
     return ask(work, call, "reasked", reason=reason)
+
+
+# --- steps that time brings ---
+
+
+def due_step(call: Call, now: Micros) -> Escalate | Remind | None:
+    """Return the command that is due for an open request. An escalation reminds people too."""
+    place = {"thread": call.thread, "run": call.run, "call": call.id}
+    if call.is_due(call.escalates_at, now):
+        return Escalate(**place)
+    return Remind(**place) if call.is_due(call.reminds_at, now) else None
+
+
+def remind(work: UnitOfWork, command: Remind) -> Call:
+    """Note that people are reminded of an open request, if it is time; once after each step."""
+    call = work.require_call(command.call)
+    if not call.is_due(call.reminds_at, work.now):
+        return call
+    call = work.put_call(call._replace(reminds_at=None))
+    work.emit("reminded", actor="clock", call=call, **_timers(call))
+    return call
+
+
+def escalate(work: UnitOfWork, command: Escalate) -> Call:
+    """Let more people decide an open request, if it is time. Its digest and votes stay."""
+    call = work.require_call(command.call)
+    if not call.is_due(call.escalates_at, work.now):
+        return call
+    remind_at = _earlier(None, work.now, call.terms.remind_after)
+    steps = {"escalated": True, "escalates_at": None, "reminds_at": remind_at}
+    call = work.move(call, CallStatus.ASKED, **steps)
+    work.emit(
+        "escalated", actor="clock", call=call, to=list(call.terms.escalate_to), **_timers(call)
+    )
+    return call

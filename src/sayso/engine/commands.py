@@ -527,6 +527,20 @@ class Expire(CallCommand):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Remind(CallCommand):
+    """Remind people of an open request. Changes nothing before its time, or a second time."""
+
+    name: ClassVar[str] = "remind"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Escalate(CallCommand):
+    """Let ``escalate_to`` decide an open request too. Changes nothing before its time."""
+
+    name: ClassVar[str] = "escalate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel(RunCommand):
     """Cancel one request or a whole run. Calls that have started finish and are recorded."""
 
@@ -724,6 +738,7 @@ class ReadRun(RunCommand):
 COMMANDS: tuple[type[Command], ...] = (
     *(Propose, Reopen, Park, Decide, Undo, Claim, Start, Record, Complete, Suspend, MarkInDoubt),
     *(Release, Defer, ReportResult, Settle, ReleaseLapsed, Reask, EndLease, Finish, Wake),
-    *(Expire, Cancel, Recover, AddGrant, RevokeGrant, Note, NotePrompt, LiftRefusal, VoidVotes),
+    *(Expire, Remind, Escalate, Cancel, Recover, Note, NotePrompt, VoidVotes),
+    *(AddGrant, RevokeGrant, LiftRefusal),
     *(AddPerson, ChangePerson, RemovePerson, AddCredential, EndCredentials, UseCredential),
 )

@@ -178,7 +178,7 @@ def check_reviewer(call: Call, by: Proven, now: Micros) -> str:
         on_behalf_of = next(absent_names, "")
         if not on_behalf_of:
             raise NotAllowed(
-                f"{by.name} may not decide {call.id}: it is for {', '.join(terms.reviewers)}"
+                f"{by.name} may not decide {call.id}: it is for {', '.join(call.reviewers)}"
             )
     if not terms.requester_decides and by.name == requester:
         raise NotAllowed(f"{by.name} asked for {call.id}: another person has to decide it")
@@ -201,7 +201,7 @@ def check_reviewer(call: Call, by: Proven, now: Micros) -> str:
 
 def is_meant(call: Call, names: Collection[str]) -> bool:
     """Return whether a request is for everyone, or for one of these people and groups."""
-    return not call.terms.reviewers or not set(call.terms.reviewers).isdisjoint(names)
+    return not call.reviewers or not set(call.reviewers).isdisjoint(names)
 
 
 def _may_be_represented(call: Call, person: Person) -> bool:
@@ -239,7 +239,7 @@ def eligible(call: Call, directory: Directory, at: Micros) -> tuple[tuple[str, .
     namesake = directory.by_look.get(look_of(agent))
     if namesake is not None and namesake.name.casefold() == agent.casefold():
         never.add(namesake.name)
-    return directory.eligible(call.terms.reviewers, also, never)
+    return directory.eligible(call.reviewers, also, never)
 
 
 def _eligible_facts(work: UnitOfWork, call: Call) -> dict[str, Any]:
@@ -420,6 +420,7 @@ def _revise(
         # If a function makes the key, it is called before the start, and people see the new key.
         effect_key=key_of(call.agent, call.binds, terms, command.args),
         expires_at=min(ends, default=None),
+        escalates_at=call.escalates_at if terms.escalate_to else None,
         refusals=shown_ids(known_refusals(work, call, command.args_hash)),
     )
     decided = replace(decided, digest=call.digest, **_eligible_facts(work, call))
@@ -463,6 +464,10 @@ def _check_grant(call: Call, command: Decide, by: Proven, on_behalf_of: str) -> 
         raise NotAllowed(
             f"a grant would outlast the time for which you decide for {on_behalf_of}: approve "
             "this one call"
+        )
+    if call.terms.reviewers and own_names(by).isdisjoint(call.terms.reviewers):
+        raise NotAllowed(
+            "a grant would also apply to calls before they escalate to you: approve this one call"
         )
     if by.role == "chat":
         raise NotAllowed(

@@ -78,11 +78,10 @@ _CALL_TEXTS = _places(
     "binds note title preview status votes effect_key caller refusals"
 )
 _CALL_OPTIONAL_TEXTS = _places("original written decision grant result doubt")
-_CALL_NUMBERS = _places("rev asked created attempt token settles")
+_CALL_NUMBERS = _places("rev asked created attempt token settles escalated")
+_CALL_TIMES = _places("expires_at valid_until reminds_at escalates_at")
 #: The last two fields of a call and a run are ``seq`` and ``mac``.
 _SEQ = -2
-_EXPIRES_AT = Call._fields.index("expires_at")
-_VALID_UNTIL = Call._fields.index("valid_until")
 
 
 def _call(values: Row) -> Values:
@@ -90,10 +89,10 @@ def _call(values: Row) -> Values:
     texts = [*_CALL_TEXTS(values)]
     for text in _CALL_OPTIONAL_TEXTS(values):
         texts.append("" if text is None else f"{text}.")
-    expires_at = values[_EXPIRES_AT]
-    valid_until = values[_VALID_UNTIL]
-    ends = (expires_at is not None, expires_at or 0, valid_until is not None, valid_until or 0)
-    return texts, (*_CALL_NUMBERS(values), *ends)
+    numbers = [*_CALL_NUMBERS(values)]
+    for at in _CALL_TIMES(values):
+        numbers += (at is not None, at or 0)
+    return texts, tuple(numbers)
 
 
 def _run(run: Run) -> Values:
@@ -169,7 +168,7 @@ def _credential(credential: Credential) -> Values:
 
 
 FIELDS: dict[type[AuthenticRow], Fields] = {
-    Call: Fields("request", 4, b"request/4\0", _call, struct.Struct("<40q"), True),
+    Call: Fields("request", 5, b"request/5\0", _call, struct.Struct("<45q"), True),
     Run: Fields("run", 2, b"run/2\0", _run, struct.Struct("<23q"), True),
     Thread: Fields("thread", 1, b"thread/1\0", _thread, struct.Struct("<7q")),
     StoredMessage: Fields("message", 1, b"message/1\0", _message, struct.Struct("<4q")),

@@ -33,7 +33,7 @@ from sayso.rows import Call, CallStatus, call_from, call_values, dumps
 #: What an edit changes of a request.
 _EDITED = (
     *("args", "args_hash", "written", "original", "terms", "title", "preview", "effect_key"),
-    *("expires_at", "refusals"),
+    *("expires_at", "escalates_at", "refusals"),
 )
 
 

@@ -136,18 +136,13 @@ def audience_of(calls: Iterable[Call | Request]) -> Audience:
     names: set[str] = set()
     everybody = False
     for call in calls:
-        reviewers = _reviewers(call)
-        everybody = everybody or not reviewers
-        names.update(reviewers)
+        everybody = everybody or not call.reviewers
+        names.update(call.reviewers)
         if call.requester and not _is_remote(call):
             names.add(plain_name(call.requester))
         if call.decision is not None:
             names.add(call.decision.by)
     return Audience(everybody, frozenset(names))
-
-
-def _reviewers(call: Call | Request) -> tuple[str, ...]:
-    return call.terms.reviewers if isinstance(call, Call) else call.reviewers
 
 
 def _is_remote(call: Call | Request) -> bool:
@@ -188,7 +183,7 @@ def may_see(by: Reviewer, call: Call | Request) -> bool:
     if by.role == "chat":
         # A remote agent claims a requester; only this server knows who chats with it.
         return not _is_remote(call) and plain_name(call.requester) == by.name
-    return not _reviewers(call) or audience_of((call,)).includes(names_of(by))
+    return not call.reviewers or audience_of((call,)).includes(names_of(by))
 
 
 def may_see_rejection(by: Reviewer, rejection: EarlierRejection) -> bool:

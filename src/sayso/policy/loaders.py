@@ -63,10 +63,14 @@ KEYS = {
     "on_duplicate": '"raise" or "result"',
     "overturn": '"anyone" or "rejecter"',
     "max_rejections": "a whole number",
+    "notify": 'a list such as ["push", "slack:#ops", "mail:group:finance"]',
+    "remind_after": _DURATION_TEXT,
+    "escalate_after": _DURATION_TEXT,
+    "escalate_to": 'a list such as ["group:leads"]',
 }
 _TO_A_GATE = "; pass the path of a file to a gate instead: Gate(url, policy='policy.toml')"
-_LISTS = {"tool", "agent", "days", "allowed", "reviewers", "reasons"}
-_DURATIONS = {"expires_in", "valid_for", "fresh"}
+_LISTS = {"tool", "agent", "days", "allowed", "reviewers", "reasons", "notify", "escalate_to"}
+_DURATIONS = {"expires_in", "valid_for", "fresh", "remind_after", "escalate_after"}
 _SUGGESTIONS = {
     "default": "it above the first [[rule]], because it belongs to no rule",
     "when": 'where, with a condition such as "amount > 100"',

@@ -31,6 +31,7 @@ from sayso.policy.rule import DAYS, Args, Predicate, Rule
 from sayso.types import (
     ASSURANCE,
     HIGH_RISKS,
+    NOTICE_TERMS,
     ON_DUPLICATE,
     OVERTURNS,
     RECORDED,
@@ -54,6 +55,11 @@ Judging: TypeAlias = Generator[tuple[Predicate, Args], object, Terms]
 NEEDS_APPROVAL = "needs_approval"
 DEFAULT = "default"
 
+#: The terms that a rule can set, each with the name of its field of the rule.
+_RULE_TERMS = {
+    **{name: name for name in (*SETTABLE_TERMS, *NOTICE_TERMS)},
+    "notify_via": "notify",
+}
 _REASON_LENGTH = 500
 _VERDICTS = (Verdict.ALLOW, Verdict.ASK, Verdict.DENY)
 
@@ -272,7 +278,9 @@ def _with_failed(failed: Terms | None, terms: Terms) -> Terms:
 def _terms(rule: Rule, name: str, policy: str, own: Terms, call: ToolCall) -> Terms:
     """Return the tool's own terms, overridden by those that the rule sets."""
     changes: dict[str, Any] = {
-        term: getattr(rule, term) for term in SETTABLE_TERMS if getattr(rule, term) is not None
+        term: getattr(rule, field)
+        for term, field in _RULE_TERMS.items()
+        if getattr(rule, field) is not None
     }
     if rule.effect is not None and isinstance(own, Declared) and "effect" in own.stated:
         # A rule can raise the effect that the tool's author declared, and never lower it.
@@ -363,11 +371,15 @@ def _named(value: object) -> object:
 #     on_expiry                            cancel, then reject
 #     allowed                              what both allow; if nothing, reject
 #     reviewers                            those in both lists; an empty list means everyone
+#     escalate_to                          those in both lists; an empty list means nobody
+#     escalate_after                       the longer one
+#     remind_after, notify_via             the shorter one; both lists
 #
 # Two lists of reviewers without a common name have no stricter one: a policy knows names and
 # groups, not who belongs to a group. Then the new list applies, because it is for the arguments
 # that would really run. The old list still had its effect: only a person in it could make the edit.
-# The vote of an editor who is not in the new list does not count.
+# The vote of an editor who is not in the new list does not count. Two lists of people to escalate
+# to are treated alike.
 #
 # ``rule`` names both rules, ``policy`` is the digest of the newer one, and ``description`` and
 # ``footprint`` belong to the new arguments; these four require nothing. Nor does ``record``:
@@ -382,6 +394,11 @@ def tighten(old: Terms, new: Terms) -> Terms:
     expiries = [end for end in (old.expires_in, new.expires_in) if end is not None]
     sign_in_ages = [age for age in (old.fresh, new.fresh) if age is not None]
     limits = [most for most in (old.max_rejections, new.max_rejections) if most is not None]
+    reminders = [after for after in (old.remind_after, new.remind_after) if after is not None]
+    escalations = [a for a in (old.escalate_after, new.escalate_after) if a is not None]
+    escalate_to = tuple(name for name in old.escalate_to if name in new.escalate_to)
+    if old.escalate_to and not escalate_to:
+        escalate_to = new.escalate_to
     rules = dict.fromkeys((*old.rule.split(", "), *new.rule.split(", ")))
     level = max(old.risk.level, new.risk.level, key=RISKS.index)
     return Terms(
@@ -412,6 +429,10 @@ def tighten(old: Terms, new: Terms) -> Terms:
         footprint=new.footprint,
         preset=old.preset or new.preset,
         notify=old.notify,
+        notify_via=tuple(dict.fromkeys((*old.notify_via, *new.notify_via))),
+        remind_after=min(reminders, default=None),
+        escalate_after=max(escalations) if escalate_to else None,
+        escalate_to=escalate_to,
     )
 
 
@@ -455,6 +476,10 @@ def _requirements(terms: Terms) -> Terms:
         max_rejections=None,
         footprint="",
         notify=(),
+        notify_via=(),
+        remind_after=None,
+        escalate_after=None,
+        escalate_to=tuple(sorted(terms.escalate_to)),
         risk=Risk(terms.risk.level),
         reviewers=tuple(sorted(terms.reviewers)),
         allowed=tuple(sorted(terms.allowed)),

@@ -17,6 +17,7 @@ from sayso.types import (
     ASSURANCE,
     DECISIONS,
     EFFECTS,
+    GROUP,
     ON_DUPLICATE,
     OVERTURNS,
     RECORDED,
@@ -46,6 +47,7 @@ DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)", re.ASCII)
 _DURATION = re.compile(r"(\d{1,10}(?:\.\d{1,6})?)(s|m|h|d)", re.ASCII)
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_CHANNEL = re.compile(r"[a-z][a-z0-9_-]{0,31}", re.ASCII)
 _MAX_QUORUM = 100
 _MAX_REJECTIONS = 1000
 
@@ -59,6 +61,10 @@ _ASK_ONLY_TERMS = (
     "fresh",
     "expires_in",
     "on_expiry",
+    "notify",
+    "remind_after",
+    "escalate_after",
+    "escalate_to",
 )
 
 
@@ -113,7 +119,10 @@ class Rule:
     call that a person rejected before is approved only by that person or an admin. ``fresh`` is how
     long ago, at most, whoever decides has signed in. After
     ``max_rejections`` rejections of the tool in a row, in one run, its calls are refused without
-    asking; for a shell command, of the program.
+    asking; for a shell command, of the program. ``notify`` names channels, and whom to reach
+    there: "push", "mail:group:finance", "slack:#ops". People are reminded once after
+    ``remind_after``; after ``escalate_after``, the people and groups in ``escalate_to`` may decide
+    too.
     """
 
     tool: str | Iterable[str] = field(default="*", kw_only=False)
@@ -143,6 +152,10 @@ class Rule:
     on_duplicate: OnDuplicate | None = None
     overturn: Overturn | None = None
     max_rejections: int | None = None
+    notify: str | Iterable[str] | None = None
+    remind_after: Duration | None = None
+    escalate_after: Duration | None = None
+    escalate_to: str | Iterable[str] | None = None
     #: Whether it belongs to a preset, and not to the user; see ``Terms.preset``.
     preset: bool = False
     _zone: tzinfo = field(default=UTC, init=False, repr=False, compare=False)
@@ -160,6 +173,7 @@ class Rule:
         self._check_people()
         self._check_risk()
         self._check_expiry()
+        self._check_notices()
         self._check_effect()
         self._check_effect_key()
         self._check_rejections()
@@ -233,6 +247,23 @@ class Rule:
         self._set(expires_in=parse_duration(self.expires_in, "expires_in"))
         self._set(valid_for=parse_duration(self.valid_for, "valid_for"))
         self._set(fresh=parse_duration(self.fresh, "fresh"))
+
+    def _check_notices(self) -> None:
+        if self.notify is not None:
+            self._set(notify=_routes(self.notify))
+        if self.escalate_to is not None:
+            self._set(escalate_to=_people(self.escalate_to, "escalate_to"))
+        if (self.escalate_after is None) != (self.escalate_to is None):
+            raise InvalidPolicy("escalate_after and escalate_to belong together: set both or none")
+        for name in ("remind_after", "escalate_after"):
+            seconds = parse_duration(getattr(self, name), name)
+            expires_in = parse_duration(self.expires_in, "expires_in")
+            self._set(**{name: seconds})
+            if seconds is not None and expires_in is not None and seconds >= expires_in:
+                raise InvalidPolicy(
+                    f"{name}: the request expires before that, after {expires_in:g} seconds: use "
+                    "a shorter time"
+                )
 
     def _check_effect(self) -> None:
         if self.effect is not None and self.effect not in EFFECTS:
@@ -387,16 +418,38 @@ def allowed_decisions(value: Iterable[str]) -> tuple[str, ...]:
 
 
 def _reviewers(value: object, quorum: int) -> tuple[str, ...]:
-    written = _nonempty_strings(value, "reviewers", "for everyone")
+    listed = _people(value, "reviewers")
+    if len(listed) < quorum and not any(name.startswith(GROUP) for name in listed):
+        raise InvalidPolicy(f"quorum={quorum}: there are only {len(listed)} reviewers")
+    return listed
+
+
+def _people(value: object, name: str) -> tuple[str, ...]:
+    """Return the names of people and groups."""
+    written = _nonempty_strings(value, name, "for everyone")
     try:
         listed = tuple(dict.fromkeys(map(checked_name, written)))
     except ValueError as error:
-        raise InvalidPolicy(f"reviewers={written!a:.200}: {error}") from None
-    groups = [name for name in listed if name.startswith("group:")]
-    if "group:" in groups:
-        raise InvalidPolicy("reviewers: write the group's name after group:, as in group:finance")
-    if not groups and len(listed) < quorum:
-        raise InvalidPolicy(f"quorum={quorum}: there are only {len(listed)} reviewers")
+        raise InvalidPolicy(f"{name}={written!a:.200}: {error}") from None
+    if GROUP in listed:
+        raise InvalidPolicy(f"{name}: write the group's name after group:, as in group:finance")
+    return listed
+
+
+def _routes(value: object) -> tuple[str, ...]:
+    """Return the channels to notify through, each with or without whom to reach there."""
+    listed = _nonempty_strings(value, "notify", "to notify nobody")
+    for route in listed:
+        channel, colon, target = route.partition(":")
+        if not _CHANNEL.fullmatch(channel) or (colon and not target.removeprefix(GROUP).strip()):
+            raise InvalidPolicy(
+                f"notify={route!a:.80}: write a channel, such as push, or a channel and whom to "
+                'reach there: "slack:#ops", "mail:ana", "mail:group:finance"'
+            )
+        try:
+            checked_name(route)
+        except ValueError as error:
+            raise InvalidPolicy(f"notify={route!a:.80}: {error}") from None
     return listed
 
 

@@ -16,7 +16,7 @@ from sayso.stores.row_checks import if_readable
 _MAX_ENTRIES = 5_000
 _MAX_RUNS_PER_THREAD = 100
 #: These events may change who can see a call, and so who can see the run around it.
-_CHANGES_AUDIENCE = ("asked", "reasked", "revised", "tightened", "in_doubt")
+_CHANGES_AUDIENCE = ("asked", "reasked", "revised", "tightened", "in_doubt", "escalated")
 #: Events about access, visible to admins only.
 _ACCESS = (
     *("token_created", "token_revoked"),

@@ -92,8 +92,7 @@ def _stand_ins(store: Store, call: Call) -> list[Json]:
             "until": iso(person.away_until),
         }
         for person in store.absent()
-        if person.has_stand_in(person.stand_in, now)
-        and not person.names.isdisjoint(call.terms.reviewers)
+        if person.has_stand_in(person.stand_in, now) and not person.names.isdisjoint(call.reviewers)
     ]
 
 

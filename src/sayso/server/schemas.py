@@ -765,6 +765,14 @@ class RequestView(View):
     allowed: list[DecisionType]
     reviewers: list[str]
     notify: list[str] = Field(description="whom a remote agent suggests to notify")
+    notify_via: list[str] = Field(
+        description="through which channels the rule notifies people, and whom"
+    )
+    escalates_at: datetime | None = Field(
+        description="when the people in `escalate_to` may decide too"
+    )
+    escalate_to: list[str]
+    escalated: bool = Field(description="whether they may decide now")
     quorum: int
     votes: list[VoteView]
     risk: RiskView

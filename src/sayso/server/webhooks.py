@@ -248,7 +248,7 @@ def message_of(store: Store, event: Event, endpoint: Endpoint) -> Message | None
         "run": call.run,
         "thread": call.thread,
         "requester": request.requester,
-        "reviewers": list(call.terms.reviewers),
+        "reviewers": list(call.reviewers),
         "notify": list(call.terms.notify),
         "quorum": call.terms.quorum,
         "risk": {"level": call.terms.risk.level, "reasons": list(masked.risk.reasons)},

@@ -163,7 +163,7 @@ def position_of(cursor: Cursor) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """An overdue request, or (``call`` is ``None``) a run whose lease has lapsed."""
+    """A request of which something is due, or (``call`` is ``None``) a run past its lease."""
 
     thread: str
     run: str
@@ -401,11 +401,14 @@ class StoreReads(Protocol):
         ...
 
     def overdue(self, limit: int = 100) -> list[Due]:
-        """Return requests past their expiry and runs past their lease, on the store's clock."""
+        """Return requests and runs of which something is due, on the store's clock.
+
+        Requests that expired, escalate, or of which people are reminded; runs past their lease.
+        """
         ...
 
     def next_due(self, after: Micros = 0) -> Micros | None:
-        """Return the next expiry of a request or lease, or due time of a run, after ``after``."""
+        """Return the next time after ``after`` at which a request or a run is due."""
         ...
 
     def ready(self, agents: Sequence[str], limit: int = 1) -> list[Run]:

@@ -185,7 +185,7 @@ def _leaves(value: Json) -> tuple[list[str], list[str]]:
 
 def group_key_of(call: Call) -> GroupKey:
     terms = call.terms
-    return _group_key(call.kind, call.agent, call.tool, terms.risk.level, terms.reviewers)
+    return _group_key(call.kind, call.agent, call.tool, terms.risk.level, call.reviewers)
 
 
 @lru_cache(maxsize=4096)
@@ -302,7 +302,7 @@ def sees_group(viewer: Viewer, reviewers: Sequence[str]) -> bool:
 
 def is_for(viewer: Viewer, call: Call) -> bool:
     """Return whether a viewer's groups count a call."""
-    reviewers = call.terms.reviewers
+    reviewers = call.reviewers
     names = viewer.names
     if names is None or sees_group(viewer, reviewers) or plain_name(call.requester) in names:
         return True

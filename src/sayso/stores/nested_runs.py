@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from sayso.engine.asking import due_step
 from sayso.engine.commands import Cancel, Expire, Finish, ReleaseLapsed, Wake
 from sayso.engine.effects import is_remote
 from sayso.errors import KeyMissing, Tampered
@@ -68,11 +69,18 @@ def outer_run(store: StoreReads, run: Run) -> Run | None:
 
 
 def close_due(store: Store, due: Due) -> tuple[Call, ...]:
-    """Expire an overdue request or release a lapsed run; return the calls that changed."""
-    if due.call is not None:
-        call = store.call(due.call)
+    """Do what is due: expire or escalate a request, remind people of it, or release a lapsed run.
+
+    Returns the calls that changed.
+    """
+    if due.call is None:
+        return release_lapsed(store, due.thread, due.run)
+    call = store.call(due.call)
+    step = None if call is None else due_step(call, store.now())
+    if call is None or step is None:
         return () if call is None else (expire(store, call),)
-    return release_lapsed(store, due.thread, due.run)
+    changed: tuple[Call, ...] = tuple(store.transact(step))
+    return changed
 
 
 def release_lapsed(store: Store, thread: str, run: str) -> tuple[Call, ...]:

@@ -243,7 +243,7 @@ def _earlier(store: StoreReads, refusal_id: str) -> EarlierRejection:
         by=refusal.by,
         at=moment(refusal.at),
         message=refusal.message,
-        reviewers=earlier.terms.reviewers,
+        reviewers=earlier.reviewers,
         requester=earlier.requester,
     )
 

@@ -466,9 +466,9 @@ class Relay:
 
 def _may_need_look(event: Event) -> bool:
     """Return whether an event may make a run ready, now or at some time."""
-    if event.type in ("asked", "reasked", "recorded"):
+    if event.type in ("asked", "reasked", "escalated", "recorded"):
         body = {} if event.body is None else codec.loads(event.body)
-        return bool(body.get("expires") or body.get("late"))
+        return any(body.get(name) for name in ("expires", "reminds", "escalates", "late"))
     return event.type in _MAKE_READY
 
 
@@ -478,5 +478,6 @@ def next_look(store: Store, run: Run) -> Micros | None:
         return None
     times = [run.ready_at]
     if run.asked:
-        times += [call.due_at for call in store.calls_of(run.id)]
+        for call in store.calls_of(run.id):
+            times += (call.due_at, call.step_at)
     return min((time for time in times if time is not None), default=None)

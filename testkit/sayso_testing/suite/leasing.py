@@ -8,11 +8,13 @@ import pytest
 
 from sayso.engine.commands import Claim, Park, Start, Wake
 from sayso.engine.renewing import Renewal
-from sayso.errors import Cancelled, Conflict, InvalidDecision, NotFound
+from sayso.errors import Cancelled, Conflict, InvalidDecision, NotAllowed, NotFound
 from sayso.rows import CallStatus, Message, RunStatus
-from sayso.stores.base import Due
+from sayso.stores.base import Due, Query, Viewer
+from sayso.stores.nested_runs import close_due
 from sayso.stores.row_checks import request_in
-from sayso_testing.world import LEASE, World, content, seconds
+from sayso.types import Grant
+from sayso_testing.world import LEASE, SECOND, World, content, seconds
 
 
 class LeaseTests:
@@ -457,8 +459,16 @@ class LeaseTests:
             world.finish(run="none")
 
 
+#: Terms of a request that more people may decide after 30 seconds.
+ESCALATES: dict[str, Any] = {
+    "reviewers": ("group:finance",),
+    "escalate_after": 30,
+    "escalate_to": ("group:leads",),
+}
+
+
 class ClosingTests:
-    """``Expire``, ``Cancel`` and ``Recover``."""
+    """``Expire``, ``Escalate``, ``Remind``, ``Cancel`` and ``Recover``."""
 
     # -- expiry
 
@@ -502,6 +512,112 @@ class ClosingTests:
         call = world.ask()
         with pytest.raises(NotFound):
             world.expire(call._replace(id="none"))
+
+    # -- reminders and escalation
+
+    def test_escalation_adds_people_at_its_time(self, world: World) -> None:
+        world.person("ana", "finance")
+        ben = world.reviewer("ben", "leads")
+        call = world.ask(**ESCALATES)
+        assert world.body("asked")["escalates"] == world.clock() + 30 * SECOND
+        world.clock.advance(29.999_999)
+        with world.unchanged():
+            assert world.escalate(call) == call
+            assert world.store.overdue() == []
+            with pytest.raises(NotAllowed, match="it is for group:finance"):
+                world.decide(call, by=ben)
+        assert world.store.next_due() == world.clock() + 1
+        world.clock.advance(0.000_001)
+        assert [due.call for due in world.store.overdue()] == [call.id]
+        escalated = world.escalate(call)
+        assert (escalated.digest, escalated.rev) == (call.digest, call.rev)
+        assert escalated.reviewers == ("group:finance", "group:leads")
+        assert world.body("escalated")["to"] == ["group:leads"]
+        with world.unchanged():
+            assert world.escalate(call) == escalated
+        assert world.store.overdue() == []
+        decided = world.decide(call, by=ben)
+        assert decided.status is CallStatus.READY
+        assert decided.decision is not None
+        assert decided.decision.eligible == ("ana", "ben")
+
+    @pytest.mark.parametrize("state", ["decided", "expired", "in_doubt"])
+    def test_closed_request_does_not_escalate(self, world: World, state: str) -> None:
+        call = world.ask(**ESCALATES, expires_in=40)
+        if state != "expired":
+            call = world.decide(call, by=world.reviewer("ana", "finance"))
+        if state == "in_doubt":
+            call = world.doubt(world.start(call)[0])
+        world.clock.advance(40)
+        with world.unchanged():
+            assert world.escalate(call) == call
+            assert world.remind(call) == call
+
+    def test_vote_before_escalation_counts_after_it(self, world: World) -> None:
+        for name, group in (("ana", "finance"), ("ben", "leads")):
+            world.person(name, group)
+        call = world.ask(**ESCALATES, quorum=2)
+        world.decide(call, by=world.reviewer("ana", "finance"))
+        world.clock.advance(30)
+        assert len(world.escalate(call).votes) == 1
+        decided = world.decide(call, by=world.reviewer("ben", "leads"))
+        assert decided.status is CallStatus.READY
+        assert [vote.eligible for vote in decided.votes] == [("ana",), ("ana", "ben")]
+
+    def test_people_are_reminded_once_per_stage(self, world: World) -> None:
+        call = world.ask(**ESCALATES, remind_after=10)
+        for passed in (9, 1, 10, 10, 9, 1, 30):
+            world.clock.advance(passed)
+            for due in world.store.overdue():
+                assert due.call == call.id
+                close_due(world.store, due)
+        steps = [event for event in world.events(call=call) if event != "asked"]
+        assert steps == ["reminded", "escalated", "reminded"]
+        assert world.store.next_due(world.clock()) is None
+
+    def test_escalation_after_a_pause_reminds_once(self, world: World) -> None:
+        call = world.ask(**ESCALATES, remind_after=10)
+        world.clock.advance(3600)
+        for due in world.store.overdue():
+            close_due(world.store, due)
+        assert world.events(call=call) == ["asked", "escalated"]
+
+    def test_request_asked_again_stays_escalated(self, world: World) -> None:
+        call = world.ask(**ESCALATES, valid_for=60, remind_after=10)
+        world.clock.advance(30)
+        world.escalate(call)
+        decided = world.decide(call, by=world.reviewer("ana", "finance"))
+        world.clock.advance(61)
+        (again,) = world.start(decided)
+        assert (again.status, again.escalated, again.escalates_at) == (CallStatus.ASKED, True, None)
+        assert again.reminds_at == world.clock() + 10 * SECOND
+
+    def test_escalated_person_gives_no_grant(self, world: World) -> None:
+        ben = world.reviewer("ben", "leads")
+        call = world.ask(**ESCALATES)
+        world.clock.advance(30)
+        world.escalate(call)
+        grant = Grant(
+            id="grt_1",
+            agent=call.agent,
+            tool=call.tool,
+            tool_digest=call.tool_digest,
+            scope="{}",
+            by="ben",
+            created=world.clock(),
+        )
+        with world.unchanged(), pytest.raises(NotAllowed, match="before they escalate to you"):
+            world.decide(call, by=ben, grant=grant)
+
+    def test_escalated_requests_are_counted_for_new_people(self, world: World) -> None:
+        call = world.ask(**ESCALATES)
+        viewer = Viewer(names=frozenset({"ben", "group:leads"}))
+        query = Query(status="pending")
+        assert world.store.groups(query, viewer) == []
+        world.clock.advance(30)
+        world.escalate(call)
+        assert [group.count for group in world.store.groups(query, viewer)] == [1]
+        assert world.store.miscounted() == 0
 
     # -- cancellation
 

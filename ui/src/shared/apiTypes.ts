@@ -541,6 +541,13 @@ export interface Request {
   reviewers: string[];
   /** whom a remote agent suggests to notify */
   notify: string[];
+  /** through which channels the rule notifies people, and whom */
+  notify_via: string[];
+  /** when the people in `escalate_to` may decide too */
+  escalates_at: string | null;
+  escalate_to: string[];
+  /** whether they may decide now */
+  escalated: boolean;
   quorum: number;
   votes: Vote[];
   risk: Risk;

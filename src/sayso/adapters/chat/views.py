@@ -455,7 +455,7 @@ def card_of(call: Call, approval: str, *, running: bool = False) -> Json:
         "note": text.visible(call.note).text,
         "risk": {"level": terms.risk.level, "reasons": list(terms.risk.reasons)},
         "rule": terms.rule,
-        "reviewers": list(terms.reviewers),
+        "reviewers": list(call.reviewers),
         "quorum": terms.quorum,
         "votes": [vote.by for vote in call.votes],
         "expiresAt": iso(ends),

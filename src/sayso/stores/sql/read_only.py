@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from sayso.engine import UnitOfWork, apply
+from sayso.engine.asking import due_step
 from sayso.engine.commands import Cancel, Command, Expire, ReleaseLapsed
 from sayso.errors import KeyMissing, StoreError, Tampered
 from sayso.keys import Keyring
@@ -112,10 +113,12 @@ def as_closed(store: StoreReads, due: Due) -> dict[str, Call]:
         return _applied(store, run, ReleaseLapsed(thread=run.thread, run=run.id))
     changed: dict[str, Call] = {}
     calls = [call for call in store.calls_of(run.id) if call.id == due.call and not call.held]
-    if any(call.terms.on_expiry == "cancel" for call in calls):
+    if any(call.overdue(store.now()) and call.terms.on_expiry == "cancel" for call in calls):
         for inner in inner_runs(store, run):
             changed |= _cancelled(store, inner, f"{due.call} expired")
-    return changed | _applied(store, run, Expire(thread=run.thread, run=run.id, call=due.call))
+    step = next((due_step(call, store.now()) for call in calls), None)
+    command = step or Expire(thread=run.thread, run=run.id, call=due.call)
+    return changed | _applied(store, run, command)
 
 
 def _cancelled(store: StoreReads, run: Run, reason: str) -> dict[str, Call]:

@@ -97,6 +97,8 @@ MANY_CALLS = 2000
 
 _ENDS = sql.CALL.split(", ").index("expires_at")
 END = f"coalesce(expires_at, {NEVER})"
+#: When people are reminded of an open request, and when it escalates.
+_STEPS = ("reminds_at", "escalates_at")
 WAITS = f"list_status IN ({', '.join(repr(name) for name in OPEN)})"
 _ORDER = {"oldest": "n", "newest": "n DESC", "expiring": f"{END}, n"}
 _BEGINS = "search_word WHERE word >= ? AND word < ?"
@@ -902,8 +904,14 @@ class SqlReads:
             f"SELECT thread, id, NULL FROM run WHERE ready_at <= {now} AND owner IS NOT NULL "
             f"ORDER BY ready_at LIMIT {limit:d}"
         )
-        rows = self._rows(_chained(expired, held, lapsed), [*time_values] * 3)
-        return [Due(*row) for row in rows]
+        steps = [
+            f"SELECT thread, run, id FROM call WHERE list_status = 'asked' AND {at} <= {now} "
+            f"ORDER BY {at} LIMIT {limit:d}"
+            for at in _STEPS
+        ]
+        statements = (expired, held, *steps, lapsed)
+        rows = self._rows(_chained(*statements), [*time_values] * len(statements))
+        return [Due(*row) for row in dict.fromkeys(map(tuple, rows))]
 
     def next_due(self, after: Micros = 0) -> Micros | None:
         ends = (
@@ -912,7 +920,12 @@ class SqlReads:
         )
         held = "SELECT held_until FROM call WHERE held_until > ? ORDER BY held_until LIMIT 1"
         dues = "SELECT ready_at FROM run WHERE ready_at > ? ORDER BY ready_at LIMIT 1"
-        times = self._rows(_chained(ends, held, dues), [after] * 3)
+        steps = [
+            f"SELECT {at} FROM call WHERE list_status = 'asked' AND {at} > ? ORDER BY {at} LIMIT 1"
+            for at in _STEPS
+        ]
+        statements = (ends, held, *steps, dues)
+        times = self._rows(_chained(*statements), [after] * len(statements))
         return min((row[0] for row in times), default=None)
 
     def ready(self, agents: Sequence[str], limit: int = 1) -> list[Run]:

@@ -116,7 +116,8 @@ CALL_CHANGES = (
 )
 #: The columns that lists and counts are made from, after those of the row itself.
 LISTED = "list_status, search_key, request_group, decided_by, decided_at, held_until, words"
-CALL_PLACE = f"expires_at, caller, {LISTED}"
+CALL_OWN_PLACE = "expires_at, reminds_at, escalates_at, escalated, caller"
+CALL_PLACE = f"{CALL_OWN_PLACE}, {LISTED}"
 RUN_CHANGES = (
     "stop, wake, token, owner, ready_at, asked, ready, running, in_doubt, snapshot, output, "
     "scope, rejections, seq, mac"
@@ -327,6 +328,8 @@ def _picked(columns: str, some: str) -> itemgetter[Any]:
 
 
 call_changes = _picked(CALL, CALL_CHANGES)
+#: Works on the row itself too: these fields have the same form in its columns.
+call_place = _picked(CALL, CALL_OWN_PLACE)
 run_changes = _picked(RUN, RUN_CHANGES)
 thread_changes = _picked(THREAD, THREAD_CHANGES)
 credential_changes = _picked(CREDENTIAL, CREDENTIAL_CHANGES)

@@ -491,7 +491,8 @@ class SqlTransaction:
         elif self._stays(call, list_status):
             self._write(sql.SAVE_CALL, (*sql.call_changes(values), call.id))
         else:
-            place = (call.expires_at, call.caller, *self._listed(call, list_status, work))
+            listed = self._listed(call, list_status, work)
+            place = (*sql.call_place(values), *listed)
             self._write(sql.MOVE_CALL, (*sql.call_changes(values), *place, call.id))
 
     def _stays(self, call: Call, list_status: str) -> bool:
@@ -500,12 +501,11 @@ class SqlTransaction:
         return (
             was is not None
             and list_status_of(was) == list_status
-            and was.expires_at == call.expires_at
+            and sql.call_place(was) == sql.call_place(call)
             and (
                 was.decision is None
                 or (was.status is CallStatus.ASKED) == (call.status is CallStatus.ASKED)
             )
-            and was.caller == call.caller
             and was.tool_digest == call.tool_digest
             and (was.args, was.original, was.written) == (call.args, call.original, call.written)
             and was.title == call.title

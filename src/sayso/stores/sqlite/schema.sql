@@ -104,6 +104,9 @@ CREATE TABLE call (
     settles INTEGER NOT NULL,
     doubt TEXT,
     refusals TEXT NOT NULL,
+    reminds_at INTEGER,
+    escalates_at INTEGER,
+    escalated INTEGER NOT NULL DEFAULT 0,
     seq INTEGER NOT NULL,
     mac TEXT NOT NULL,
     list_status TEXT NOT NULL,
@@ -124,6 +127,9 @@ CREATE INDEX call_search_key ON call (search_key, list_status, n, created);
 CREATE INDEX call_expiry ON call (coalesce(expires_at, 4611686018427387904), n)
     WHERE list_status IN ('asked', 'in_doubt');
 CREATE INDEX call_held ON call (held_until) WHERE held_until IS NOT NULL;
+CREATE INDEX call_reminder ON call (reminds_at) WHERE list_status = 'asked' AND reminds_at IS NOT NULL;
+CREATE INDEX call_escalation ON call (escalates_at)
+    WHERE list_status = 'asked' AND escalates_at IS NOT NULL;
 -- Find the call that an agent elsewhere waits for, or was told to ask about again.
 CREATE INDEX call_caller ON call (run, caller) WHERE caller <> '';
 -- The oldest of a group and how many of it are how old, the first of it to expire, and what a
