@@ -31,7 +31,7 @@ test-all: $(READY) programs ## run what `make test` runs and the long tests, as 
 
 programs: $(READY)
 	@$(BIN)/python scripts/programs.py chromium >/dev/null || [ -z "$$CI" ]
-	@[ -z "$$CI" ] || $(BIN)/python scripts/programs.py pgbouncer >/dev/null || true
+	@[ -z "$$CI" ] || for program in nginx pgbouncer; do $(BIN)/python scripts/programs.py $$program >/dev/null || true; done
 
 check: $(READY) ## lint, types, imports, the web app, the documentation site, and whether generated pages are up to date
 	@$(MAKE) --no-print-directory --jobs=2 $(TOGETHER) types pages site lint imports generated

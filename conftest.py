@@ -129,11 +129,12 @@ def full_strength(pytestconfig: pytest.Config) -> bool:
 def pytest_runtest_makereport() -> Iterator[None]:
     """Fail skipped tests in CI, with the reason for the skip.
 
-    PgBouncer is the exception: only the system's own packages provide it.
+    PgBouncer and nginx are exceptions: only the system's own packages provide them.
     """
     report = yield
     wrong = report.skipped and not hasattr(report, "wasxfail")
-    if os.environ.get("CI") and wrong and "needs PgBouncer" not in str(report.longrepr):
+    excused = re.search("needs (PgBouncer|nginx)", str(report.longrepr))
+    if os.environ.get("CI") and wrong and not excused:
         report.outcome = "failed"
         report.longrepr = f"skipped, which CI does not allow: {report.longrepr}"
     return report

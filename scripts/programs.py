@@ -1,6 +1,7 @@
-"""Print the path of a program that tests need, ``chromium`` or ``pgbouncer``; install it if needed.
+"""Print the path of a program that tests need, ``chromium``, ``nginx`` or ``pgbouncer``.
 
-As root on Debian, install the system package; elsewhere, Playwright installs a browser.
+If it is missing, as root on Debian install the system package; elsewhere, Playwright installs a
+browser.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 
 #: First one without a window, in which tests take half the time.
 _BROWSERS = (
@@ -19,6 +21,7 @@ _BROWSERS = (
 #: Packages of Debian, the best first. Not every release has the first one.
 _PACKAGES = {
     "chromium": ("chromium-headless-shell", "chromium"),
+    "nginx": ("nginx-light",),
     "pgbouncer": ("pgbouncer",),
 }
 #: Folders of system programs that may not be on the path.
@@ -42,10 +45,10 @@ def _playwrights_own() -> str | None:
     return path if os.path.exists(path) else None
 
 
-def pgbouncer() -> str | None:
-    """Return PgBouncer, if it is installed."""
+def system_program(name: str) -> str | None:
+    """Return a program of the system, if it is installed."""
     path = os.pathsep.join((os.environ.get("PATH", ""), *_SYSTEM))
-    return shutil.which("pgbouncer", path=path)
+    return shutil.which(name, path=path)
 
 
 def fetch(name: str) -> None:
@@ -68,7 +71,7 @@ def _installed(packages: list[str]) -> bool:
 
 def main(name: str) -> int:
     """Find a program, or install it."""
-    find = {"chromium": chromium, "pgbouncer": pgbouncer}[name]
+    find = chromium if name == "chromium" else partial(system_program, name)
     if find() is None:
         print(f"{name} is not installed: fetching it for the tests ...", file=sys.stderr)
         fetch(name)

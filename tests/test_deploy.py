@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import httpx
+import kubernetes_validate
 import psycopg
 import pytest
 import typer
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from postgres_server import shared_url, why_not
 from waiting import until
 
@@ -272,6 +280,67 @@ def test_units_and_compose_share_limits() -> None:
     assert settings_on_the_page()["SAYSO_STORE"] == "sqlite:////var/lib/sayso/sayso.db"
 
 
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_accepts_units(tmp_path: Path) -> None:
+    for path in DEPLOY.glob("*.service"):
+        text = path.read_text("utf-8").replace("/opt/sayso/bin/sayso", sys.executable)
+        (tmp_path / path.name.replace("@", "@1")).write_text(text)
+    units = sorted(str(path) for path in tmp_path.iterdir())
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+# -- Kubernetes
+
+
+def manifests() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text("utf-8")))
+
+
+def pods() -> dict[str, dict[str, Any]]:
+    """The specification of each pod, by the name of its only container."""
+    specs = [one["spec"]["template"]["spec"] for one in manifests() if one["kind"] == "Deployment"]
+    return {spec["containers"][0]["name"]: spec for spec in specs}
+
+
+def test_kubernetes_accepts_manifests() -> None:
+    for one in manifests():
+        assert kubernetes_validate.validate(one, "1.34", strict=True), one["kind"]
+
+
+def test_kubernetes_uses_existing_commands() -> None:
+    server, worker = (
+        parsed(pods()[name]["containers"][0]["args"]) for name in ("server", "worker")
+    )
+    assert (server["command"], worker["command"]) == ("serve", "worker")
+    assert (server["workers"], server["host"]) == (0, "0.0.0.0")
+    assert server["targets"] == worker["targets"] == ["sayso.demo:agent"]
+    (line,) = re.findall(r"server_name (.+);", (DEPLOY / "nginx.conf").read_text())
+    assert server["host_name"] == [line]
+    (port,) = pods()["worker"]["containers"][0]["ports"]
+    assert worker["metrics"] == f"0.0.0.0:{port['containerPort']}"
+    assert pods()["server"]["containers"][0]["ports"][0]["containerPort"] == PORT
+
+
+def test_containers_run_without_root_or_writable_disk() -> None:
+    users = re.findall(r"useradd .*--uid (\d+)", (DEPLOY / "Dockerfile").read_text())
+    for spec in pods().values():
+        (container,) = spec["containers"]
+        assert [str(spec["securityContext"]["runAsUser"])] == users
+        assert spec["securityContext"]["runAsNonRoot"]
+        assert spec["terminationGracePeriodSeconds"] == 120
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    for name in ("server", "worker"):
+        service = compose(**GIVEN)["services"][name]
+        assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+
+
 # -- nginx
 
 
@@ -304,6 +373,97 @@ def test_nginx_closes_idle_connections_first() -> None:
     """Else a decision may be sent into one that the server is just closing: a 502."""
     kept = nginx().get("keepalive_timeout", ["60s"])[0]
     assert int(kept.removesuffix("s")) < serving.KEEP_ALIVE
+
+
+@pytest.mark.long
+def test_nginx_serves_the_inbox_over_tls(tmp_path: Path) -> None:
+    """A real nginx, with this file: only its address, certificate and upstream are the test's."""
+    program = shutil.which("nginx", path=os.pathsep.join((os.environ["PATH"], "/usr/sbin")))
+    if program is None:
+        pytest.skip("needs nginx")
+    (name,) = nginx()["server_name"]
+    front, back = free_port(), free_port()
+    certify(name, tmp_path)
+    text = (DEPLOY / "nginx.conf").read_text("utf-8")
+    for ours, theirs in (
+        ("listen 443 ", f"listen 127.0.0.1:{front} "),
+        (f"127.0.0.1:{PORT}", f"127.0.0.1:{back}"),
+        (f"/etc/ssl/{name}.pem", f"{tmp_path}/certificate.pem"),
+        (f"/etc/ssl/private/{name}.key", f"{tmp_path}/key.pem"),
+    ):
+        assert ours in text
+        text = text.replace(ours, theirs)
+    paths = "".join(
+        f"{kind}_temp_path {tmp_path}/{kind};"
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    (tmp_path / "nginx.conf").write_text(
+        f"daemon off; pid {tmp_path}/pid; error_log {tmp_path}/error.log;"
+        f"events {{}} http {{ access_log off; {paths} {text} }}"
+    )
+    store = ["--store", f"sqlite:///{tmp_path}/sayso.db"]
+    sayso = [sys.executable, "-m", "sayso"]
+    token = subprocess.check_output(
+        [*sayso, "token", "create", "ana", "--role", "admin", *store], text=True
+    ).strip()
+    commands = [
+        [program, "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")],
+        [*sayso, "serve", "--port", str(back), "--host-name", name, *store],
+    ]
+    address = f"https://127.0.0.1:{front}"
+    trusted = ssl.create_default_context(cafile=str(tmp_path / "certificate.pem"))
+    with contextlib.ExitStack() as stack:
+        for command in commands:
+            process = stack.enter_context(subprocess.Popen(command, cwd=tmp_path))
+            stack.callback(process.terminate)
+        client = stack.enter_context(
+            httpx.Client(verify=trusted, headers={"Host": name}, base_url=address)
+        )
+        sni = {"sni_hostname": name}
+
+        def get(path: str, **headers: str) -> httpx.Response:
+            return client.get(path, headers=headers, extensions=sni)
+
+        until(lambda: is_up(lambda: get("/healthz").status_code == 200))
+        assert "<title>" in get("/").text
+        assert get("/metrics").status_code == 403
+        assert get("/api/requests").status_code == 401
+        assert get("/api/requests", Authorization=f"Bearer {token}").status_code == 200
+        assert get("/", Host="evil.example.com").status_code == 421
+        signed_in = client.post(
+            "/api/login",
+            json={"token": token},
+            headers={"Origin": f"https://{name}"},
+            extensions=sni,
+        )
+        assert signed_in.is_success
+        assert "Secure" in signed_in.headers["set-cookie"]
+
+
+def is_up(answers: Callable[[], bool]) -> bool:
+    try:
+        return answers()
+    except httpx.HTTPError:
+        return False
+
+
+def certify(name: str, folder: Path) -> None:
+    """Write a certificate that signs itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    (folder / "certificate.pem").write_bytes(certificate.public_bytes(pem))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
 
 
 # -- the page
@@ -345,24 +505,59 @@ def free_port() -> int:
         return number
 
 
+def read_only() -> list[str]:
+    """The words before a command that make every disk read-only for it, where that is possible."""
+    script = 'mount -o remount,bind,ro / && exec "$@"'
+    words = ["unshare", "--mount", "sh", "-c", script, "sh"]
+    try:
+        possible = subprocess.run([*words, "true"], capture_output=True, check=False).returncode
+    except OSError:
+        return []
+    return [] if possible else words
+
+
+def compose_services() -> tuple[dict[str, list[str]], dict[str, str], list[str]]:
+    """The command of each service, their environment, and how Compose checks the server."""
+    services = compose(**{**GIVEN, "SAYSO_KEY": new_key()})["services"]
+    words = {name: shlex.split(services[name]["command"]) for name in ("server", "worker")}
+    program, *rest = services["server"]["healthcheck"]["test"][1:]
+    assert program == "python"
+    return words, services["server"]["environment"], rest
+
+
+def kubernetes_services() -> tuple[dict[str, list[str]], dict[str, str], list[str]]:
+    """The same of the manifests. Two workers on one machine need different ports for metrics."""
+    containers = {name: spec["containers"][0] for name, spec in pods().items()}
+    words = {name: container["args"] for name, container in containers.items()}
+    words["worker"] = [word.replace("0.0.0.0:9321", "127.0.0.1:0") for word in words["worker"]]
+    environment = {one["name"]: one["value"] for one in containers["server"]["env"]}
+    probe = containers["server"]["readinessProbe"]["httpGet"]
+    headers = {one["name"]: one["value"] for one in probe["httpHeaders"]}
+    address = f"http://127.0.0.1:{PORT}{probe['path']}"
+    code = f"import urllib.request as u; u.urlopen(u.Request({address!r}, headers={headers}))"
+    return words, {**environment, "SAYSO_KEY": new_key()}, ["-c", code]
+
+
 @pytest.mark.long
-def test_compose_services_start_on_empty_database(
-    database: str, image: Path, tmp_path: Path
+@pytest.mark.parametrize("services", [compose_services, kubernetes_services])
+def test_services_start_on_empty_database(
+    services: Callable[[], tuple[dict[str, list[str]], dict[str, str], list[str]]],
+    database: str,
+    image: Path,
+    tmp_path: Path,
 ) -> None:
     """The server, two workers and the health check, with their own words and environment, in what
-    the Dockerfile installs and nothing else."""
-    services = compose(**{**GIVEN, "SAYSO_KEY": new_key()})["services"]
-    environment = {**os.environ, **services["server"]["environment"], "SAYSO_STORE": database}
+    the Dockerfile installs and nothing else, without a disk to write to."""
+    words, environment, rest = services()
+    environment = {**os.environ, **environment, "SAYSO_STORE": database, "HOME": "/nonexistent"}
     port, log = free_port(), tmp_path / "log"
-    words = {name: shlex.split(services[name]["command"]) for name in ("server", "worker")}
     words["server"] += ["--port", str(port)]
-    program, *rest = services["server"]["healthcheck"]["test"][1:]
-    check = [word.replace(f":{PORT}/", f":{port}/") for word in rest]
-    assert (program, check != rest) == ("python", True)
-    check.insert(0, str(image.with_name(program)))
-    sayso = [str(image)]
+    check = [str(image.with_name("python")), *(w.replace(f":{PORT}/", f":{port}/") for w in rest)]
+    assert f":{port}/" in " ".join(check)
+    sayso = [*read_only(), str(image)]
+    host = dict(zip(["Host"], parsed(words["server"])["host_name"], strict=True))
     with log.open("wb") as said:
-        options: Any = {"env": environment, "cwd": tmp_path, "stderr": said}
+        options: Any = {"env": environment, "cwd": "/", "stderr": said}
         running = [
             subprocess.Popen([*sayso, *words[name]], stdout=said, **options)
             for name in ("server", "worker", "worker")
@@ -378,7 +573,7 @@ def test_compose_services_start_on_empty_database(
             assert [process.poll() for process in running] == [None] * 3, log.read_text()
             (line,) = re.findall(r"exec server sayso (token create .*)", PAGE)
             token = subprocess.check_output([*sayso, *line.split()], text=True, **options).strip()
-            headers = {"Authorization": f"Bearer {token}"}
+            headers = {**host, "Authorization": f"Bearer {token}"}
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers) as client:
                 parts = [{"type": "text", "text": "Weather in Oslo"}]
                 chat = {"id": "c", "messages": [{"id": "m", "role": "user", "parts": parts}]}
