@@ -14,9 +14,9 @@ import sayso
 from sayso.channels.kit.cards import Card
 from sayso.channels.kit.channel import Undeliverable
 from sayso.channels.kit.desk import Answer, Desk, Press, button_value
-from sayso.channels.kit.service import ChannelService
+from sayso.channels.kit.service import ChannelService, ChatChannel
 from sayso.inbox import add_person
-from sayso.inbox.accounts import Account, LinkedAccount, link_account, new_code
+from sayso.inbox.accounts import Account, LinkedAccount, link_account, linked_person, new_code
 from sayso.rows import Delivery
 from sayso.stores.base import Store
 from sayso.types import Reviewer
@@ -103,6 +103,17 @@ class KitWorld:
         code = new_code(self.store, Reviewer(name), self.channel.name)
         return link_account(self.store, self.account(user), code)
 
+    def people(self, *names: str) -> None:
+        """Add people; bo is in finance."""
+        for name in names:
+            add_person(self.store, name, by="admin", groups=("finance",) if name == "bo" else ())
+
+    def code(self, name: str, channel: str) -> str:
+        return new_code(self.store, Reviewer(name), channel)
+
+    def is_linked(self, channel: str, user: str, workspace: str = "") -> bool:
+        return linked_person(self.store, Account(channel, workspace, user)) is not None
+
     def account(self, user: str, workspace: str = "") -> Account:
         return Account(self.channel.name, workspace, user)
 
@@ -122,11 +133,11 @@ class KitWorld:
         raise AssertionError("nobody was asked")
 
     @asynccontextmanager
-    async def running(self, *channels: FakeChannel) -> AsyncIterator[ChannelService]:
+    async def running(self, *channels: ChatChannel) -> AsyncIterator[ChannelService]:
         """Run the channels as a server does."""
         service = ChannelService(self.inbox, channels or [self.channel], PAGE, self.counts)
         await service.begin()
-        self.desk = service.runners[self.channel.name].desk
+        self.desk = next(iter(service.runners.values())).desk
         task = asyncio.create_task(service.run())
         try:
             yield service

@@ -39,6 +39,7 @@ COMMANDS = {
     "grants": ("admin", "grants"),
     "people": ("people", "people"),
     "token": ("admin", "tokens"),
+    "channels": ("channels", "channels"),
     "policy": ("admin", "policy"),
     "audit": ("admin", "audit"),
     "coverage": ("admin", "coverage"),

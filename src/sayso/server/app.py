@@ -31,6 +31,7 @@ from sayso.server.monitoring import HealthCheck, Metrics, TallyCache
 from sayso.server.proxy import ProxySettings, TrustedProxy
 from sayso.server.remote_agents import edit_validator, policy_judge
 from sayso.server.request_views import RequestListCache
+from sayso.server.routes import channels as channels_routes
 from sayso.server.routes import (
     chat,
     events,
@@ -49,6 +50,7 @@ from sayso.sync import to_thread
 from sayso.worker import Worker
 
 if TYPE_CHECKING:
+    from sayso.channels.kit.service import ChatChannel
     from sayso.server.oidc import Provider, Settings
     from sayso.server.webhooks import Endpoint, Outbox
 
@@ -78,6 +80,8 @@ def create_app(
     oidc: Settings | None = None,
     proxy: ProxySettings | None = None,
     webhooks: Sequence[Endpoint] = (),
+    channels: Sequence[ChatChannel] = (),
+    page_url: str = "",
 ) -> FastAPI:
     """Create the server as a FastAPI app, to serve on its own or to mount into another app.
 
@@ -86,7 +90,8 @@ def create_app(
     pages on other sites that may write here with a token. ``workers`` is how many runs to advance
     at once, 0 for none. ``oidc`` are the settings of an OpenID provider through which people sign
     in, and ``proxy`` those of a proxy that signs them in. ``webhooks`` are notified when requests
-    are opened, decided and closed.
+    are opened, decided and closed. ``channels`` ask people in chats, with links to the web app at
+    ``page_url``.
     """
     opened = open_store(store)
     by_name = _by_name(agents, opened)
@@ -138,6 +143,10 @@ def create_app(
         from sayso.server.webhooks import Outbox  # imports an HTTP client
 
         app.state.outbox = Outbox(opened, webhooks, metrics)
+    if channels:
+        from sayso.channels.kit.service import ChannelService
+
+        service.channels = ChannelService(service.inbox, channels, page_url, metrics)
     app.openapi = lambda: openapi.describe(app)  # type: ignore[method-assign]
     app.add_middleware(
         SecurityMiddleware,
@@ -162,6 +171,7 @@ def create_app(
         runs.router,
         stats.router,
         people.router,
+        channels_routes.router,
         sign_in.router,
         system.router,
     ):
@@ -218,12 +228,16 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     outbox: Outbox | None = app.state.outbox
     if outbox is not None:
         await outbox.begin()
+    if service.channels is not None:
+        await service.channels.begin()
     feed = asyncio.create_task(service.feed.run())
     worker = asyncio.create_task(service.worker.run())
     sealing = asyncio.create_task(_seal_when_due(service.store))
     tasks = [feed, worker, sealing]
     if outbox is not None:
         tasks.append(asyncio.create_task(outbox.run()))
+    if service.channels is not None:
+        tasks.append(asyncio.create_task(service.channels.run()))
     for task in tasks:
         task.add_done_callback(_log_failure)
     try:
@@ -233,6 +247,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.feed.close()
         if outbox is not None:
             outbox.stop()
+        if service.channels is not None:
+            service.channels.stop()
         await worker
         await wait_for_streams()
         feed.cancel()

@@ -65,6 +65,33 @@ class Metrics:
             "sayso_webhooks_total", "Webhook deliveries by outcome", ("outcome",)
         )
 
+        self.messages = counter(
+            "sayso_channel_messages_total",
+            "Messages to people by channel and outcome: sent, updated, failed or dead",
+            ("channel", "outcome"),
+        )
+        self.message_delay = histogram(
+            "sayso_channel_delay_seconds",
+            "How long after the request was asked its message was sent, by channel",
+            ("channel",),
+            buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600),
+        )
+        self.chat_decisions = counter(
+            "sayso_channel_decisions_total",
+            "Decisions made from a message, by channel and type",
+            ("channel", "type"),
+        )
+
+    def message(self, channel: str, outcome: str, delay: float | None) -> None:
+        """Count a message to a person, and observe how long it took if it was sent."""
+        self.messages.labels(channel, outcome).inc()
+        if delay is not None:
+            self.message_delay.labels(channel).observe(delay)
+
+    def chat_decision(self, channel: str, decision: str) -> None:
+        """Count a decision that was made from a message."""
+        self.chat_decisions.labels(channel, decision).inc()
+
     def step(self, step: Step) -> None:
         """Count a step of the worker, and observe its duration if it ended the work on a run."""
         self.step_counts.labels(step.step, step.agent).inc()

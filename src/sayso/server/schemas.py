@@ -1012,6 +1012,33 @@ class CredentialView(View):
     current: bool = Field(description="whether this request was sent with it")
 
 
+class LinkedAccountView(View):
+    """An account that a person linked."""
+
+    id: str
+    account: str = Field(description="as the platform names it")
+    linked_at: datetime
+
+
+class OwnChannelView(View):
+    """A channel of this server, and your accounts in it."""
+
+    name: str
+    accounts: list[LinkedAccountView]
+
+
+class OwnChannelPage(Page[OwnChannelView]):
+    """Channels."""
+
+
+class LinkCodeView(View):
+    """A code that links one account, once."""
+
+    code: str
+    send: str = Field(description="what to send to the bot")
+    ends_at: datetime
+
+
 class PersonDetailsView(ListedPersonView):
     """A person or an agent with what proves who they are."""
 

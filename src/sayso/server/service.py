@@ -28,6 +28,7 @@ from sayso.types import SECOND, Micros
 if TYPE_CHECKING:
     from fastapi import Request as HttpRequest
 
+    from sayso.channels.kit.service import ChannelService
     from sayso.server.oidc import Provider
     from sayso.server.proxy import TrustedProxy
     from sayso.worker import Worker
@@ -203,6 +204,8 @@ class Service:
     tally_cache: TallyCache
     oidc: Provider | None
     proxy: TrustedProxy | None
+    #: The channels to people; set once the metrics exist.
+    channels: ChannelService | None = field(default=None, kw_only=True)
     #: Whether the library for passkeys is installed, and people are known here.
     passkeys: bool
     #: When the use of each session was last noted in the store, by its hash.

@@ -8,6 +8,7 @@ where, and what they typed. Whatever does not match decides nothing, and the ans
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -32,6 +33,9 @@ log = logging.getLogger("sayso.channels")
 _SEEN: Micros = 2 * 86_400 * SECOND
 #: How long a person may take to type a reason.
 _ASKED: Micros = 86_400 * SECOND
+#: How often, and after how many seconds, to look for a message that is being recorded.
+_LOOKS = 20
+_LOOK_AGAIN = 0.1
 
 STALE = "This message is out of date: the request has changed since. Use the newer one."
 FOREIGN = "This message is not one that Sayso sent here, so nothing was decided."
@@ -77,6 +81,10 @@ def button_value(delivery: Delivery, verb: str) -> str:
 
 class Refused(SaysoError):
     """Nothing was decided; the message says why."""
+
+
+class _NotRecorded(Refused):
+    """The message is being sent, so its ids are not known yet."""
 
 
 class Desk:
@@ -126,7 +134,7 @@ class Desk:
     async def press(self, press: Press) -> Answer:
         """Handle a button: decide, or say what to type first, or say why neither."""
         try:
-            verb, delivery, request, person = await to_thread(self._matched, press)
+            verb, delivery, request, person = await self._match(press)
             if verb in ("reason", "answer", "edit"):
                 return Answer("", verb, delivery, request)
             decision = _decision(request, verb)
@@ -142,7 +150,7 @@ class Desk:
         ``fields`` are the arguments that an edit changes.
         """
         try:
-            verb, delivery, request, person = await to_thread(self._matched, press)
+            verb, delivery, request, person = await self._match(press)
             decision: Decision
             if verb == "answer":
                 decision = request.respond(text)
@@ -173,6 +181,15 @@ class Desk:
         outcome = outcome_of(decided, now) or "Your approval counts; more people have to approve."
         return Answer(outcome, delivery=delivery, request=decided)
 
+    async def _match(self, press: Press) -> tuple[str, Delivery, Request, Proven]:
+        """Match a press; wait a moment for a message that was sent and is not recorded yet."""
+        for _ in range(_LOOKS - 1):
+            try:
+                return await to_thread(self._matched, press)
+            except _NotRecorded:
+                await asyncio.sleep(_LOOK_AGAIN)
+        return await to_thread(self._matched, press)
+
     def _matched(self, press: Press) -> tuple[str, Delivery, Request, Proven]:
         """Return the message, its request and who pressed; raise ``Refused`` if one is wrong."""
         person = linked_person(self._store, press.account)
@@ -198,7 +215,8 @@ class Desk:
         if outcome := outcome_of(request, now):
             raise Refused(outcome)
         if delivery.message != press.message:
-            raise Refused("This is a copy of a message that was sent again: use the newer one.")
+            error = _NotRecorded if delivery.state == "due" else Refused
+            raise error("This is a copy of a message that was sent again: use the newer one.")
         stale = delivery.digest != request.digest or delivery.digest[:PREFIX] != prefix
         if stale:
             raise Refused(STALE)

@@ -1,0 +1,105 @@
+"""``sayso channels``: link an account, and test a bot; and the channels that the options name."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sayso.cli import common, output
+from sayso.cli.common import Usage
+from sayso.inbox.accounts import CODE_SECONDS, new_code
+
+if TYPE_CHECKING:
+    from sayso.channels.kit.service import ChatChannel
+
+channels = typer.Typer(
+    help="Link your accounts, and test the bots that ask people.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+TelegramToken = Annotated[
+    Path | None,
+    typer.Option(
+        "--telegram-token-file",
+        metavar="FILE",
+        help="Ask people in Telegram with the bot of this token; or $SAYSO_TELEGRAM_TOKEN.",
+    ),
+]
+
+
+def configured_channels(telegram_token_file: Path | None, page_url: str) -> Sequence[ChatChannel]:
+    """Return the channels that options and the environment name."""
+    made: list[ChatChannel] = []
+    token = secret_of(telegram_token_file, "SAYSO_TELEGRAM_TOKEN")
+    if token:
+        try:
+            from sayso.channels.telegram import TelegramChannel
+        except ImportError as error:
+            raise Usage(str(error)) from None
+        api = os.environ.get("SAYSO_TELEGRAM_API", "https://api.telegram.org")
+        secret = os.environ.get("SAYSO_TELEGRAM_SECRET", "")
+        if secret and not page_url.startswith("https://"):
+            raise Usage("$SAYSO_TELEGRAM_SECRET asks for a webhook: pass --page-url https://…")
+        made.append(TelegramChannel(token, secret=secret, page=page_url, api=api))
+    return made
+
+
+def secret_of(path: Path | None, variable: str) -> str:
+    """Return a secret from its file, or else from the environment."""
+    if path is None:
+        return os.environ.get(variable, "").strip()
+    try:
+        return path.read_text("utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise Usage(f"{path}: {error}") from None
+
+
+@channels.command("link")
+def link(
+    channel: Annotated[str, typer.Argument(metavar="CHANNEL", help="Such as telegram.")],
+    json: common.AsJson = False,
+    token_file: common.TokenFile = None,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """Get a code that links one of your accounts, and send it to the bot.
+
+    The account then decides as you: the person of the token, or of the operating system's user.
+    """
+    with common.opened(store) as box:
+        code = new_code(box.store, common.caller(box, token_file).reviewer, channel)
+    body = {"channel": channel, "code": code, "seconds": CODE_SECONDS}
+    words = f"Send this to the bot within {CODE_SECONDS // 60} minutes:\n/start {code}"
+    output.emit(body, words, json=json)
+
+
+@channels.command("test")
+def check_bot(
+    channel: Annotated[str, typer.Argument(metavar="CHANNEL", help="Such as telegram.")],
+    telegram_token_file: TelegramToken = None,
+    page_url: Annotated[
+        str, typer.Option("--page-url", metavar="URL", help="The public URL of the web app.")
+    ] = "",
+    json: common.AsJson = False,
+) -> None:
+    """Ask the platform whether it knows the bot, and show who the bot is."""
+    made = {each.name: each for each in configured_channels(telegram_token_file, page_url)}
+    if channel not in made:
+        raise Usage(f"{channel} is not configured: pass its token, as to `sayso serve`")
+
+    async def check() -> str:
+        try:
+            return await made[channel].check()
+        finally:
+            await made[channel].close()
+
+    try:
+        bot = asyncio.run(check())
+    except Exception as error:
+        raise Usage(f"{channel}: {type(error).__name__}: {error}") from None
+    output.emit({"channel": channel, "bot": bot}, f"{channel}: the bot is {bot}.", json=json)
