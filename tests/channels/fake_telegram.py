@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import queue
 import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -25,7 +25,8 @@ class FakeTelegram:
         self.refuse: Callable[[str, dict[str, Any]], tuple[int, dict[str, Any]] | None] = (
             lambda *_: None
         )
-        self._updates: queue.Queue[dict[str, Any]] = queue.Queue()
+        #: Kept until a later offset confirms them.
+        self._updates: list[dict[str, Any]] = []
         self._number = 100
         self._update = 1
         fake = self
@@ -78,11 +79,15 @@ class FakeTelegram:
 
     _setwebhook = _deletewebhook
 
-    def _getupdates(self, _: dict[str, Any]) -> Any:
-        try:
-            return [self._updates.get(timeout=0.3)]
-        except queue.Empty:
-            return []
+    def _getupdates(self, fields: dict[str, Any]) -> Any:
+        offset = int(fields.get("offset", 0))
+        end = time.monotonic() + 0.3
+        while time.monotonic() < end:
+            pending = [update for update in self._updates if update["update_id"] >= offset]
+            if pending:
+                return pending
+            time.sleep(0.005)
+        return []
 
     def _sendmessage(self, fields: dict[str, Any]) -> Any:
         self._number += 1
@@ -145,12 +150,13 @@ class FakeTelegram:
     def post(self, update: dict[str, Any]) -> dict[str, Any]:
         self._update += 1
         update = {"update_id": self._update, **update}
-        self._updates.put(update)
+        self._updates.append(update)
         return update
 
     def repeat(self, update: dict[str, Any]) -> None:
-        """Deliver an update once more, as Telegram does if it got no answer."""
-        self._updates.put(update)
+        """Let a person do the same once more."""
+        self._update += 1
+        self._updates.append({**update, "update_id": self._update})
 
 
 def _user(user: int) -> dict[str, Any]:

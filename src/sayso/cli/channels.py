@@ -12,6 +12,7 @@ import typer
 
 from sayso.cli import common, output
 from sayso.cli.common import Usage
+from sayso.inbox import add_person
 from sayso.inbox.accounts import CODE_SECONDS, new_code
 
 if TYPE_CHECKING:
@@ -71,10 +72,13 @@ def link(
 
     The account then decides as you: the person of the token, or of the operating system's user.
     """
-    with common.opened(store) as box:
-        code = new_code(box.store, common.caller(box, token_file).reviewer, channel)
+    with common.opened(store, create=True) as box:
+        by = common.caller(box, token_file).reviewer
+        if token_file is None and box.store.person(by.name) is None:
+            add_person(box.store, by.name, by=by, role="admin")  # who could make any token
+        code = new_code(box.store, by, channel)
     body = {"channel": channel, "code": code, "seconds": CODE_SECONDS}
-    words = f"Send this to the bot within {CODE_SECONDS // 60} minutes:\n/start {code}"
+    words = f"Within {CODE_SECONDS // 60} minutes, send this to the bot:  /start {code}"
     output.emit(body, words, json=json)
 
 

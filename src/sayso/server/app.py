@@ -19,6 +19,7 @@ from starlette.staticfiles import StaticFiles
 
 from sayso.agent.agent import Resumable, lend_store
 from sayso.agent.events import wait_for_streams
+from sayso.channels.kit.service import ChannelService, ChatChannel
 from sayso.errors import SaysoError, StoreClosed
 from sayso.gate import Gate
 from sayso.inbox import Inbox
@@ -50,7 +51,6 @@ from sayso.sync import to_thread
 from sayso.worker import Worker
 
 if TYPE_CHECKING:
-    from sayso.channels.kit.service import ChatChannel
     from sayso.server.oidc import Provider, Settings
     from sayso.server.webhooks import Endpoint, Outbox
 
@@ -104,9 +104,10 @@ def create_app(
         provider = Provider(oidc)
     judge = policy_judge(by_name.values(), gate)
     validate = edit_validator(by_name.values())
+    requests = Inbox(opened, judge=judge, validate=validate)
     service = Service(
         store=opened,
-        inbox=Inbox(opened, judge=judge, validate=validate),
+        inbox=requests,
         judge=judge,
         validate=validate,
         request_lists=RequestListCache(opened),
@@ -125,6 +126,7 @@ def create_app(
         tally_cache=TallyCache(opened),
         oidc=provider,
         proxy=None if proxy is None else TrustedProxy(proxy),
+        channels=ChannelService(requests, channels, page_url, metrics) if channels else None,
         passkeys=auth and find_spec("webauthn") is not None,
         auth=auth,
         environment=environment,
@@ -143,10 +145,6 @@ def create_app(
         from sayso.server.webhooks import Outbox  # imports an HTTP client
 
         app.state.outbox = Outbox(opened, webhooks, metrics)
-    if channels:
-        from sayso.channels.kit.service import ChannelService
-
-        service.channels = ChannelService(service.inbox, channels, page_url, metrics)
     app.openapi = lambda: openapi.describe(app)  # type: ignore[method-assign]
     app.add_middleware(
         SecurityMiddleware,

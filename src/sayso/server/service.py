@@ -204,8 +204,7 @@ class Service:
     tally_cache: TallyCache
     oidc: Provider | None
     proxy: TrustedProxy | None
-    #: The channels to people; set once the metrics exist.
-    channels: ChannelService | None = field(default=None, kw_only=True)
+    channels: ChannelService | None
     #: Whether the library for passkeys is installed, and people are known here.
     passkeys: bool
     #: When the use of each session was last noted in the store, by its hash.

@@ -284,6 +284,22 @@ export interface Lines {
   after: string[];
 }
 
+/** A code that links one account, once. */
+export interface LinkCode {
+  code: string;
+  /** what to send to the bot */
+  send: string;
+  ends_at: string;
+}
+
+/** An account that a person linked. */
+export interface LinkedAccount {
+  id: string;
+  /** as the platform names it */
+  account: string;
+  linked_at: string;
+}
+
 /** A person or an agent, and when they were here. */
 export interface ListedPerson {
   name: string;
@@ -367,6 +383,12 @@ export interface Options {
   statement: string;
   /** for `navigator.credentials`, as JSON */
   options: JsonObject;
+}
+
+/** A channel of this server, and your accounts in it. */
+export interface OwnChannel {
+  name: string;
+  accounts: LinkedAccount[];
 }
 
 /** A passkey. */
