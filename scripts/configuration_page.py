@@ -26,6 +26,9 @@ VARIABLES = {
     "SAYSO_OIDC_SECRET": "The client secret for [sign-in](sign-in.md) with OpenID Connect.",
     "SAYSO_ROW_KEY": "The key of the rows, for a process that only has a public key.",
     "SAYSO_STORE": "The store, for every command without `--store`.",
+    "SAYSO_TELEGRAM_API": "The address of your own Bot API server, for [Telegram](phone.md).",
+    "SAYSO_TELEGRAM_SECRET": "Take Telegram's updates by webhook, signed with this.",
+    "SAYSO_TELEGRAM_TOKEN": "The bot that asks people in [Telegram](phone.md).",
     "SAYSO_TOKEN": "The token of the person or agent that runs a command or a client.",
     "SAYSO_WEBHOOK_SECRET": "The secret that signs [webhooks](webhooks.md).",
 }
