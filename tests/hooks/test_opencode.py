@@ -82,9 +82,9 @@ def test_edit_replaces_every_argument(tmp_path: Path) -> None:
         ("echo 5", "is not an object"),
         ("echo '{}'; exit 2", "ended with 2"),
         ("/nowhere/python", "not found"),
-        ("sleep 20", "more than 0.5 seconds"),
+        ("exec sleep 20", "more than 0.5 seconds"),
     ],
 )
 def test_failing_hook_denies(tmp_path: Path, command: str, error: str) -> None:
-    timeout = 0.5 if command.startswith("sleep") else 20
+    timeout = 0.5 if "sleep" in command else 20
     assert error in str(use_tool(tmp_path, command, timeout)["error"])

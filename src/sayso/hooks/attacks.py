@@ -27,7 +27,8 @@ from sayso.policy import Policy, explain
 from sayso.types import ToolCall
 
 _FILES = r"""
-git init -q -b main && git config user.email ana@example.com && git config user.name Ana
+git init -q -b main --template= && mkdir .git/hooks .git/info
+git config user.email ana@example.com && git config user.name Ana
 mkdir -p src tests docs .claude
 echo 'def foo(): pass' > src/app.py; echo 'import os' > src/util.py
 echo 'import app' > tests/test_app.py; echo text > docs/guide.md
@@ -35,6 +36,7 @@ printf 'hello\nhello\n' > a.txt; echo hello > README.md; printf '1 2\n3 4\n' > d
 echo '{"scripts": {}}' > package.json; printf 'all:\n\techo\n' > Makefile
 echo '{"env": {"A": "ok"}}' > .claude/settings.json; echo .env > .gitignore
 git add -A && git commit -qm one && echo more >> a.txt && git commit -qam two
+git gc -q
 echo KEY=SECRETKEY > .env
 mkdir ../.ssh && echo SECRETKEY > ../.ssh/id_rsa && touch ../.bashrc
 """
