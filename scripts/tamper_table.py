@@ -88,7 +88,8 @@ EXCEPTIONS = (
     Exempt(
         "Lists, searches, counts and statistics",
         r".*: (open_count|request_\w+|search_\w+|call_word)\b.*|"
-        r"change: call\.(list_status|search_key|request_group|decided_\w+|held_until|words) .*",
+        r"change: call\.(list_status|search_key|request_group|words|"
+        r"decided_at|decided_by|opened_at|held_until) .*",
         "unused",
         "Lists, searches and counts are made from these. A change can hide a request from a list "
         "or count it wrongly, and never changes what it says. A forged row names no request, and "

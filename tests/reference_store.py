@@ -476,7 +476,7 @@ class ReferenceStore:
                 key = (what, call.kind, short(call.tool))
                 counts.setdefault(key, [0] * len(slots))[period] += 1
                 if what in DECIDED:
-                    seconds = max(at - call.created, 0) // 1_000_000
+                    seconds = max(at - (decided(call).opened or call.created), 0) // 1_000_000
                     seconds -= seconds % took_width(seconds)
                     times[DecisionTime(decided(call)[0] or "", what in APPROVING, seconds)] += 1
         return Tallies([Tally(*key, tuple(each)) for key, each in counts.items()], dict(times))

@@ -444,6 +444,7 @@ class _Masker:
             question=None if request.question is None else self._question(request.question),
             risk=replace(request.risk, reasons=tuple(self.value(list(request.risk.reasons)))),
             effect_key=self.value(request.effect_key),
+            binds=self.value(request.binds),
             execution=replace(execution, result=self.value(execution.result, answer_schema)),
             decision=decision,
             evidence=evidence,

@@ -596,6 +596,8 @@ class Decided(_Written):
     eligible_digest: str = ""
     #: When it takes effect, if it can be undone until then; else 0.
     not_before: Micros = 0
+    #: What the page says of how it was read, as JSON: a claim that nothing verifies.
+    claim: str = ""
     #: What undoing it needs, as JSON (``sayso.engine.undoing``).
     undo: str = field(default="", compare=False)
 
@@ -717,6 +719,9 @@ class DecisionMade:
     stop: bool = False
     #: It takes effect at this time, and ``by`` can undo it until then; None if it has taken effect.
     undo_until: datetime | None = None
+    #: What the page says of how ``by`` read the request, which nothing verifies: for how many
+    #: ``seconds`` it was open, and whether all of it was on the screen (``complete``).
+    shown: Mapping[str, Json] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -788,6 +793,8 @@ class Request:
     #: What running it changes, and the key that makes this effect unique in the store.
     effect: Effect = "once"
     effect_key: str = ""
+    #: The facts that ``binds=`` returned, which are compared again before the start.
+    binds: Json = None
     #: What ``settle=`` found out about the last doubt, if the tool declares it.
     evidence: Evidence | None = None
     #: Whether an agent on another machine opened it, so that ``requester`` is that agent's claim.

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 from sayso import codec
 from sayso.engine.asking import doubt_envelope
 from sayso.engine.effects import is_remote, shown_key
+from sayso.engine.grants import facts_of
 from sayso.rows import Call, CallStatus, Credential, Person, Tool
 from sayso.text import inline
 from sayso.types import (
@@ -130,6 +131,7 @@ def request_of(
         assurance=terms.assurance,
         effect=terms.effect,
         effect_key=shown_key(call.effect_key),
+        binds=facts_of(call) if call.binds else None,
         evidence=evidence,
         remote=is_remote(call.binds),
         notify=terms.notify,
@@ -194,6 +196,7 @@ def decision_made(call: Call) -> DecisionMade | None:
         args=None if call.original is None else codec.loads(call.args),
         value=None if decided.value is None else codec.loads(decided.value),
         stop=decided.stop,
+        shown=codec.loads(decided.claim) if decided.claim else None,
         undo_until=moment(decided.not_before) if call.status is CallStatus.ASKED else None,
     )
 
@@ -237,7 +240,7 @@ def request_json(request: Request) -> dict[str, Json]:
 def decision_json(decision: DecisionMade) -> dict[str, Json]:
     """Return a decision as JSON, without the fields that its type does not have or need."""
     body = _json_of(decision)
-    optional = ("on_behalf_of", "message", "stop", "undo_until")
+    optional = ("on_behalf_of", "message", "stop", "undo_until", "shown")
     left_out = {name for name in optional if not body[name]}
     if decision.args is None:
         left_out.add("args")

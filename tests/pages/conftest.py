@@ -81,10 +81,12 @@ def open_page(browser: Browser) -> Iterator[Open]:
     contexts: list[BrowserContext] = []
     troubles: list[str] = []
 
-    def open_one(url: str, *, quiet: bool = False, **options: Any) -> Page:
+    def open_one(url: str, *, quiet: bool = False, undo: bool = False, **options: Any) -> Page:
         options = {"viewport": {"width": 1280, "height": 800}, **options}
         context = browser.new_context(**options)
         contexts.append(context)
+        if not undo:  # each decision would take effect some seconds later
+            context.add_init_script("localStorage.setItem('sayso.undo', 'off')")
         page = context.new_page()
         page.set_default_timeout(60_000)
         if not quiet:

@@ -196,6 +196,8 @@ def test_similar_requests_are_decided_in_bulk(demo: Demo, open_page: Open) -> No
     expect(approve).to_be_disabled()  # nothing is selected at first
     dialog.get_by_role("checkbox", name="Select all").check()
     approve.click()
+    expect(approve).to_have_text(re.compile("Confirm: approve 3"))
+    approve.click()
     for chat in chats:
         demo.final(chat)
     assert sorted(args["city"] for _, args in demo.ran()) == ["Bern", "Oslo", "Rome"]

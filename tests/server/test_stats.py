@@ -5,11 +5,14 @@ from __future__ import annotations
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from served import Served, opened
 
+from sayso import Inbox
+from sayso.audit import verify
 from sayso.server import monitoring
 from sayso.server.monitoring import TallyCache
 from sayso.server.routes import stats
@@ -121,3 +124,35 @@ def test_figures_count_every_request(open_server: Served) -> None:
     assert (figures["open"]["count"], figures["per_day"][-1]["asked"]) == (6, 6)
     oldest = client.get("/api/requests").json()["items"][0]
     assert figures["open"]["oldest_at"] == oldest["created_at"]
+
+
+def test_approval_is_timed_from_opening(tmp_path: Path) -> None:
+    """What the page says of the reading counts: the request may have waited for a day."""
+    clock = FakeClock()
+    with closing(SqliteStore(tmp_path / "store.db", clock=clock)) as store:
+        inbox = Inbox(store)
+        world = World(store, clock, lambda store: store)
+        for seconds in (0.4, 90.0, None):
+            request = inbox.get_sync(world.ask(run=f"r{seconds}", thread=f"t{seconds}").id)
+            clock.advance(86_000)
+            shown = None if seconds is None else {"seconds": seconds, "complete": True}
+            decided = inbox.decide_sync(request, request.approve(), by="ana", shown=shown)
+            assert decided.decision is not None
+            assert decided.decision.shown == shown
+        figures = stats.stats(TallyCache(store), Reviewer("ana", role="admin"), 7)["decided"]
+        assert (figures["count"], figures["under_three_seconds"]) == (3, 1)
+        assert 60 < figures["median_seconds"] < 120
+        assert verify(store).problems == []
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [{}, {"seconds": -1, "complete": True}, {"seconds": 1}, {"seconds": "1", "complete": 1}],
+)
+def test_malformed_claim_decides_nothing(open_server: Served, shown: dict[str, Any]) -> None:
+    client = open_server.client()
+    made = opened(client)
+    body = {"type": "approve", "seen_digest": made["digest"], "shown": shown}
+    answer = client.post(f"/api/requests/{made['id']}/decision", json=body)
+    assert answer.status_code == 422, answer.text
+    assert client.get(f"/api/requests/{made['id']}").json()["status"] == "pending"

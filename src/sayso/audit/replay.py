@@ -386,7 +386,10 @@ def _check_passkey(event: Event, body: Body) -> None:
 
 def _decision(event: Event, body: Body) -> Decided:
     return Decided(
-        **_signature_fields(event, body), value=body["value"], stop=body.get("stop", False)
+        **_signature_fields(event, body),
+        value=body["value"],
+        stop=body.get("stop", False),
+        claim=body.get("claim", ""),
     )
 
 

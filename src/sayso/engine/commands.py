@@ -270,6 +270,8 @@ class Decide(CallCommand):
     grant: Grant | None = None
     #: For how long the person can undo it. It takes effect after that.
     undo_for: Micros = 0
+    #: See ``Decided.claim``.
+    claim: str = ""
 
     @property
     def needs(self) -> Needs:

@@ -302,6 +302,7 @@ def _unsigned(
         stop=command.stop,
         not_before=work.now + command.undo_for if command.undo_for else 0,
         undo=undo_note(call, command) if command.undo_for else "",
+        claim=command.claim,
     )
 
 
@@ -454,6 +455,7 @@ def _emit(
         **({name: getattr(decided, name) for name in _OF_PEOPLE} if decided.people_seq else {}),
         **({} if work.passkey is None else {"passkey": work.passkey}),
         **({"stop": True} if decided.stop else {}),
+        **({"claim": decided.claim} if decided.claim else {}),
         **({"at": decided.at, "not_before": decided.not_before} if decided.not_before else {}),
         **more,
     )

@@ -12,7 +12,7 @@ from sayso.engine.effects import is_remote
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Conflict, NotFound
 from sayso.rows import Call, Person
-from sayso.types import ASSURANCE, RISKS, Grant, Risk, Terms, plain_name
+from sayso.types import ASSURANCE, RISKS, Grant, Json, Risk, Terms, plain_name
 
 #: A key in a grant's scope: the reviewers, facts, risk and footprint of the request with which it
 #: was given, the assurance of its author, and its run if it is for that run only.
@@ -36,12 +36,12 @@ def is_genuine(work: UnitOfWork, grant: Grant) -> bool:
     return work.deps.verify(grant_bytes(grant), grant.signature)
 
 
-def facts_of(call: Call) -> object:
+def facts_of(call: Call) -> Json:
     """Return the facts that ``binds=`` returned for a call, to compare with those of a grant.
 
     A call from another machine is also bound to the body that opened it, which is not a fact.
     """
-    bound: dict[str, object] | None = json.loads(call.binds) if call.binds else None
+    bound: dict[str, Json] | None = json.loads(call.binds) if call.binds else None
     return bound.get("facts") if bound is not None and is_remote(call.binds) else bound
 
 

@@ -41,6 +41,8 @@ from sayso.views import question_from, question_json
 MAX_MESSAGE = 20_000
 #: For how many seconds a decision can be undone at most.
 MAX_UNDO = 30
+#: In seconds; a page may stay open for months.
+_LONGEST_READING = 366 * 86_400
 
 _DAY = 86_400.0
 #: How many of the latest calls are compared with a grant before it is given.
@@ -123,6 +125,18 @@ def checked_flag(value: object, name: str) -> bool:
     if not isinstance(value, bool):
         raise InvalidDecision(f"{name} must be true or false", name)
     return value
+
+
+def checked_claim(shown: Mapping[str, Any]) -> str:
+    """Return what a page says of how a request was read, as JSON."""
+    fits = isinstance(shown, Mapping) and shown.keys() == {"seconds", "complete"}
+    seconds: Any = shown["seconds"] if fits else None
+    is_time = type(seconds) in (int, float) and 0 <= seconds <= _LONGEST_READING
+    if not is_time or not isinstance(shown["complete"], bool):
+        raise InvalidDecision(
+            'shown must be {"seconds": number, "complete": true or false}', "shown"
+        )
+    return codec.dumps({"seconds": round(seconds, 1), "complete": shown["complete"]})
 
 
 def checked_undo(seconds: float) -> Micros:

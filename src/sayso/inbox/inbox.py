@@ -34,6 +34,7 @@ from sayso.inbox.decisions import (
     check_cancelled,
     check_confirmation,
     check_is_decision,
+    checked_claim,
     checked_edit,
     checked_flag,
     checked_text,
@@ -467,6 +468,7 @@ class Inbox:
         channel: str = "python",
         grant: Mapping[str, Any] | None = None,
         undo_seconds: float = 0,
+        shown: Mapping[str, Any] | None = None,
     ) -> Request:
         """Decide a request, given as a ``Request`` or by id, and return it as it is now.
 
@@ -477,7 +479,8 @@ class Inbox:
         authenticates a person. ``grant`` also approves future calls like this one: ``{"scope":
         "exact" | "any" | schema, "uses": n, "ends_in": seconds, "within": "agent" | "run"}``.
         The decision takes effect after ``undo_seconds``, at most 30: until then, nothing starts,
-        and the same person can ``undo`` it.
+        and the same person can ``undo`` it. ``shown`` is what a page says of how the request was
+        read, ``{"seconds": 4.2, "complete": True}``: it is stored as a claim that nothing verifies.
 
         Raises ``NotFound``, ``AlreadyDecided``, ``Expired``, ``NotAllowed``, ``InvalidDecision``,
         or ``Conflict`` if the request has changed since it was seen.
@@ -485,7 +488,7 @@ class Inbox:
         request_id = _id_of(request)
         if isinstance(request, Request) and seen_digest is None:
             seen_digest = request.digest
-        answer = (request_id, decision, by, seen_digest, token, channel, grant, undo_seconds)
+        answer = (request_id, decision, by, seen_digest, token, channel, grant, undo_seconds, shown)
         try:
             if isinstance(decision, Edit):  # evaluates the policy, which may take long
                 (decided,) = await write(self.store, await to_thread(self._command, *answer))
@@ -536,6 +539,7 @@ class Inbox:
         channel: str,
         grant: Mapping[str, Any] | None,
         undo_seconds: float,
+        shown: Mapping[str, Any] | None,
     ) -> Decide:
         """Check a decision and return it as an engine command."""
         check_is_decision(decision)
@@ -588,6 +592,7 @@ class Inbox:
             terms=terms,
             grant=None if grant is None else new_grant(call, grant, reviewer, self.store.now()),
             undo_for=0 if undo_seconds == 0 else checked_undo(undo_seconds),
+            claim="" if shown is None else checked_claim(shown),
         )
 
     # The short forms below, given an id, bind the decision to the request as it is at that moment.
@@ -651,11 +656,13 @@ class Inbox:
         by: str | Reviewer | None = None,
         token: str | None = None,
         channel: str = "python",
+        shown: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> list[DecisionResult]:
         """Make several decisions of one kind on requests of one agent and tool.
 
         Each decision must carry its request: ``[request.approve() for request in page]``. Returns
-        one result per decision; an error in one does not stop the others.
+        one result per decision; an error in one does not stop the others. ``shown`` has what
+        ``decide`` takes for some of the requests, by id.
         """
         if not isinstance(decisions, Iterable) or isinstance(decisions, str | Mapping):
             raise InvalidDecision("give a list of decisions, as [request.approve(), ...]")
@@ -667,7 +674,10 @@ class Inbox:
         results = []
         for decision, request in zip(answers, requests, strict=True):
             try:
-                done = await self.decide(request.id, decision, by=by, token=token, channel=channel)
+                claim = (shown or {}).get(request.id)
+                done = await self.decide(
+                    request.id, decision, by=by, token=token, channel=channel, shown=claim
+                )
                 results.append(DecisionResult(request.id, done, None))
             except SaysoError as error:
                 results.append(DecisionResult(request.id, None, error))

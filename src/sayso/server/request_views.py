@@ -128,6 +128,7 @@ def _shown(request: Request, masked: Request, body: dict[str, Json]) -> dict[str
         "description": inert(body["description"]),
         "note": inert(body["note"]),
         "preview": inert(body["preview"]),
+        "binds": inert(body["binds"]),
         "evidence": inert(body["evidence"]),
         "question": _shown_question(body["question"]),
         "schema": inert(body["schema"]),

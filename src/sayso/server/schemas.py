@@ -208,6 +208,13 @@ class PasskeyBody(PasskeyAnswerBody):
     name: str = Field("", max_length=100, examples=["My phone"])
 
 
+class ShownBody(Body):
+    """What the page says of how a request was read. Nothing verifies it."""
+
+    seconds: float = Field(ge=0, le=366 * 86_400, description="for how long it was open")
+    complete: bool = Field(description="whether all of it was on the screen")
+
+
 class DecisionBody(Body):
     """A decision on a request."""
 
@@ -233,6 +240,7 @@ class DecisionBody(Body):
         description="for how long you can undo it, at most 30; it takes effect after that",
         examples=[5],
     )
+    shown: ShownBody | None = Field(None, description="how it was read: stored as a claim")
     passkey: PasskeyAnswerBody | None = Field(
         None, description="the answer to `confirmation`, for a rule that asks for a passkey"
     )
@@ -248,6 +256,7 @@ class BulkDecisionBody(Body):
     value: Any = None
     seen_digest: str | None = None
     stop: bool = False
+    shown: ShownBody | None = None
 
 
 class CancelBody(Body):
@@ -628,6 +637,13 @@ class VoteView(View):
     on_behalf_of: str = Field(description="who is away and for whom `by` voted; may be empty")
 
 
+class ReadingView(View):
+    """How a person read a request, as their page says."""
+
+    seconds: float
+    complete: bool = Field(description="whether all of it was on the screen")
+
+
 class DecisionView(View):
     """Who decided what, when, and how surely we know them."""
 
@@ -647,6 +663,7 @@ class DecisionView(View):
     undo_until: datetime | None = Field(
         None, description="`by` can undo it until then, when it takes effect"
     )
+    shown: ReadingView | None = Field(None, description="how it was read, as the page said")
 
 
 class ErrorView(View):
@@ -726,6 +743,7 @@ class ShownView(View):
     description: str
     note: str
     preview: Any
+    binds: Any
     evidence: EvidenceView | None
     question: QuestionView | None
     schema_: dict[str, Any] | None = Field(alias="schema")
@@ -783,6 +801,7 @@ class RequestView(View):
     assurance: Assurance = Field(description="the least assurance that a decision needs")
     effect: Effect = Field(description="what running it changes")
     effect_key: str = Field(description="what makes the effect unique in the store; may be empty")
+    binds: Any = Field(description="facts of the agent's environment, compared again at the start")
     evidence: EvidenceView | None = Field(
         description="for a call in doubt, what the other side reported"
     )

@@ -191,7 +191,8 @@ class ListedCall(NamedTuple):
     group: tuple[str, ...] | None
     decided_by: str | None
     decided_at: Micros | None
-    #: When the decision takes effect, if it can be undone until then.
+    #: See ``listing.ListedDecision``.
+    opened_at: Micros | None
     held_until: Micros | None
     #: The words to find it by, separated by spaces; ``None`` if the index lacks one of them.
     words: str | None

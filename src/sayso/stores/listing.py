@@ -22,7 +22,7 @@ from sayso import codec
 from sayso.redaction import PLACEHOLDER, may_have_secrets, redact, secrets_in
 from sayso.rows import Call, CallStatus, Tool
 from sayso.stores.base import ListedCall, Query, SearchKey, Viewer
-from sayso.types import Json, Micros, RequestStatus, plain_name
+from sayso.types import SECOND, Json, Micros, RequestStatus, plain_name
 from sayso.views import public_status
 
 #: The list statuses of open requests; an index names them.
@@ -195,13 +195,31 @@ def _group_key(kind: str, agent: str, tool: str, risk: str, reviewers: tuple[str
     return GroupKey(number, kind, short(agent), short(tool), risk, names)
 
 
-def decided(call: Call) -> tuple[str | None, Micros | None, Micros | None]:
-    """Return who decided a call, and when, if it was a person; and until when it is held."""
+class ListedDecision(NamedTuple):
+    """What lists and counts know of a decision."""
+
+    by: str | None = None
+    #: If a person made it: when, and since when they had the request open, as their page says.
+    at: Micros | None = None
+    opened: Micros | None = None
+    #: When it takes effect, if it can be undone until then.
+    held_until: Micros | None = None
+
+
+def decided(call: Call) -> ListedDecision:
+    """Return what lists and counts know of the decision of a call."""
     decision = call.decision
     if decision is None:
-        return None, None, None
-    at = None if decision.channel == "policy" else decision.at
-    return decision.by, at, decision.not_before if call.status is CallStatus.ASKED else None
+        return _UNDECIDED
+    if decision.channel == "policy":
+        return tuple.__new__(ListedDecision, (decision.by, None, None, None))
+    claim = codec.loads(decision.claim) if decision.claim else {}
+    opened = decision.at - round(claim["seconds"] * SECOND) if claim else None
+    held_until = decision.not_before if call.status is CallStatus.ASKED else None
+    return tuple.__new__(ListedDecision, (decision.by, decision.at, opened, held_until))
+
+
+_UNDECIDED = ListedDecision()
 
 
 #: A time is counted in slots of 15 minutes: every time zone's day begins with one.

@@ -1,6 +1,6 @@
 /** Decide several similar requests together, as a table: what they share is above it, and each row is complete. */
 
-import { useState, type ReactElement } from "react";
+import { useRef, useState, type ReactElement } from "react";
 import { ApiError, api, type OneOfMany, type Outcome } from "../shared/api";
 import { Button } from "../shared/components/Button";
 import { Dialog } from "../shared/components/Dialog";
@@ -21,6 +21,8 @@ interface Props {
   requests: Request[];
   /** The size of the whole group. */
   count: number;
+  /** Whether more of the group is still being loaded. */
+  loading?: boolean;
   /** The requests that were selected in the list. */
   selected?: string[];
   onClose: () => void;
@@ -28,12 +30,13 @@ interface Props {
 }
 
 /** The most decisions that the server takes in one request. */
-export const AT_ONCE = 100;
+const AT_ONCE = 100;
 
 /** Send decisions in batches. If a batch fails, the outcomes of the earlier ones are kept. */
-async function decideAll(body: OneOfMany[], me: string): Promise<Outcome[]> {
+async function decideAll(body: OneOfMany[], me: string, progress: (sent: number) => void): Promise<Outcome[]> {
   const outcomes: Outcome[] = [];
   for (let from = 0; from < body.length; from += AT_ONCE) {
+    progress(from);
     const part = body.slice(from, from + AT_ONCE);
     try {
       outcomes.push(...(await api.decideAll(part)).items);
@@ -88,23 +91,36 @@ function columnsOf(requests: Request[]): Column[] {
   });
   const others: Column[] = [
     { name: "Preview", cell: (each) => asText(each.shown.preview ?? undefined) },
+    { name: "Bound facts", cell: (each) => asText((each.shown.binds ?? undefined) as Json | undefined) },
     { name: "Agent says (not verified)", cell: (each) => each.shown.note },
     { name: "Rejected before", cell: (each) => each.refusals.map(({ by, message }) => `${visible(by ?? "someone")}: ${visible(message ?? "")}`).join("; ") },
     { name: "Warnings", cell: (each) => each.shown.warnings.join(" ") },
   ];
   const titles: Column = { name: "Request", cell: (each) => each.shown.title };
   const descriptions: Column = { name: "Description", cell: (each) => each.shown.description };
-  const differ = requests.some((each) => each.shown.description !== requests[0]!.shown.description);
-  const more = [...(differ ? [descriptions] : []), ...others];
-  return [titles, ...columns, ...more.filter(({ cell }) => requests.some((each) => cell(each) !== ""))];
+  return [titles, descriptions, ...columns, ...others].filter(({ cell }) => requests.some((each) => cell(each) !== ""));
 }
 
-export function BulkDialog({ requests, count, selected, onClose, onDecided }: Props): ReactElement {
+/** Whether a column says the same in each row, so that it is shown once, above the table. */
+function isShared({ cell }: Column, requests: Request[]): boolean {
+  return requests.length > 1 && requests.every((each) => cell(each) === cell(requests[0]!));
+}
+
+function sumOf({ name }: Column, requests: Request[]): number {
+  const sum = requests.reduce((total, each) => total + Number((each.args as Record<string, Json>)[name]), 0);
+  return Number(sum.toFixed(6));
+}
+
+export function BulkDialog({ requests, count, loading, selected, onClose, onDecided }: Props): ReactElement {
+  const opened = useRef(Date.now());
   const me = useMe();
   const offline = useOffline();
   const [picked, setPicked] = useState(new Set(selected));
   const [ended, setEnded] = useState(false);
   const [rejecting, setRejecting] = useState(false);
+  /** The approval waits for its confirmation. */
+  const [armed, setArmed] = useState(false);
+  const [sent, setSent] = useState(0);
   const [message, setMessage] = useState("");
   const [busy, setBusy] = useState(false);
   const [problems, setProblems] = useState<string[]>([]);
@@ -114,6 +130,7 @@ export function BulkDialog({ requests, count, selected, onClose, onDecided }: Pr
     const next = new Set(picked);
     if (!next.delete(id)) next.add(id);
     setPicked(next);
+    setArmed(false);
   };
   const send = async (type: "approve" | "reject") => {
     setBusy(true);
@@ -123,9 +140,10 @@ export function BulkDialog({ requests, count, selected, onClose, onDecided }: Pr
         id,
         type,
         seen_digest: digest,
+        shown: { seconds: Math.max(0, Date.now() - opened.current) / 1_000, complete: ended },
         ...(type === "reject" ? { message: message.trim() } : {}),
       }));
-      const items = await decideAll(body, me.name);
+      const items = await decideAll(body, me.name, setSent);
       const failed = items.filter((item) => item.error !== undefined);
       const done = items.filter((item) => item.error === undefined).map((item) => item.id);
       if (done.length) {
@@ -141,27 +159,48 @@ export function BulkDialog({ requests, count, selected, onClose, onDecided }: Pr
     } catch (error) {
       setProblems([error instanceof ApiError ? error.message : String(error)]);
     }
+    setArmed(false);
     setBusy(false);
   };
   const many =
     count > requests.length
       ? `The first ${requests.length} of ${thousands(count)}`
       : String(requests.length);
-  const columns = columnsOf(requests);
+  const complete = requests.filter((each) => !separateReason(each));
+  const found = columnsOf(complete.length ? complete : requests);
+  const shared = found.filter((column) => column.name !== "Request" && column.sum === undefined && isShared(column, complete));
+  const columns = found.filter((column) => !shared.includes(column));
   // A column off the screen would not be read.
   const stacked = useMediaQuery("(max-width: 820px)") || columns.length > MOST_COLUMNS;
-  const open = requests.filter((each) => !separateReason(each)).map(({ id }) => id);
+  const open = complete.map(({ id }) => id);
   const all = open.length > 0 && open.every((id) => picked.has(id));
   const first = requests[0]!;
   const isOutlier = ({ name, median }: Column, request: Request) =>
     median !== undefined && median > 0 && Number((request.args as Record<string, number>)[name]) >= OUTLIER * median;
-  const reason = offline || (ended ? "" : "Scroll to the end of the list first.");
+  const wait = loading ? `Loading ${thousands(requests.length)} of ${thousands(count)}…` : "";
+  const reason = offline || wait || (ended ? "" : "Scroll to the end of the list first.");
+  const rejectable = requests.filter((each) => each.can.includes("reject")).map(({ id }) => id);
+  const totals = columns.filter(({ sum }) => sum !== undefined);
+  const rejectAll = () => {
+    setPicked(new Set(rejectable));
+    setRejecting(true);
+  };
   return (
     <Dialog title={`${many} ${count === 1 ? "request" : "requests"} for ${toolName(requests[0]!)}`} onClose={onClose} wide>
       <div className="bulk-list" role="region" aria-label="Requests to decide" tabIndex={0}>
         <p className="muted wrap">
-          {!columns.some(({ name }) => name === "Description") && first.shown.description} Asked by {first.shown.agent}.
+          Asked by {first.shown.agent}.
         </p>
+        {shared.length > 0 && (
+          <dl className="bulk-shared" aria-label="The same in all">
+            {shared.map((column) => (
+              <div key={column.name}>
+                <dt>{visible(column.name)}</dt>
+                <dd className="wrap">{column.cell(complete[0]!)}</dd>
+              </div>
+            ))}
+          </dl>
+        )}
         <table className={`bulk-table${stacked ? " bulk-stacked" : ""}`}>
           <thead>
             <tr>
@@ -169,7 +208,7 @@ export function BulkDialog({ requests, count, selected, onClose, onDecided }: Pr
                 <input
                   type="checkbox"
                   aria-label="Select all"
-                  disabled={open.length === 0}
+                  disabled={open.length === 0 || loading}
                   checked={all}
                   onChange={() => setPicked(new Set(all ? [] : open))}
                 />
@@ -212,16 +251,18 @@ export function BulkDialog({ requests, count, selected, onClose, onDecided }: Pr
               );
             })}
           </tbody>
-          {columns.some(({ sum }) => sum !== undefined) && (
+          {totals.length > 0 && (
             <tfoot>
-              <tr>
-                <th scope="row">Sum</th>
-                {columns.map(({ name, sum }) => (
-                  <td key={name} data-label={visible(name)} className="number">
-                    {sum === undefined ? "" : Number(sum.toFixed(6))}
-                  </td>
-                ))}
-              </tr>
+              {[["Sum", complete] as const, ...(chosen.length ? [["Selected", chosen] as const] : [])].map(([label, rows]) => (
+                <tr key={label}>
+                  <th scope="row">{label}</th>
+                  {columns.map((column) => (
+                    <td key={column.name} data-label={visible(column.name)} className="number">
+                      {column.sum === undefined ? "" : sumOf(column, rows)}
+                    </td>
+                  ))}
+                </tr>
+              ))}
             </tfoot>
           )}
         </table>
@@ -241,8 +282,20 @@ export function BulkDialog({ requests, count, selected, onClose, onDecided }: Pr
         </label>
       )}
       <div className="dialog-actions">
-        {reason && <span className="decide-reason">{reason}</span>}
+        {busy && <span role="status">{`Sending ${thousands(sent)} of ${thousands(chosen.length)}…`}</span>}
+        {!busy && reason && <span className="decide-reason">{reason}</span>}
+        {armed && !busy && (
+          <span className="decide-reason" role="status">
+            {`Each of the ${thousands(chosen.length)} is approved as shown. `}
+            {totals.map((column) => `${visible(column.name)}: ${sumOf(column, chosen)}`).join(", ")}
+          </span>
+        )}
         <Button onClick={onClose}>Cancel</Button>
+        {!rejecting && (
+          <Button tone="ghost" disabled={busy || offline !== "" || wait !== "" || rejectable.length === 0} onClick={rejectAll}>
+            {`Reject all ${thousands(rejectable.length)} like this…`}
+          </Button>
+        )}
         <Button
           tone="danger"
           disabled={busy || offline !== "" || chosen.length === 0}
@@ -253,10 +306,11 @@ export function BulkDialog({ requests, count, selected, onClose, onDecided }: Pr
         {!rejecting && (
           <Button
             tone="primary"
+            className={armed ? "button-armed" : undefined}
             disabled={busy || reason !== "" || chosen.length === 0}
-            onClick={() => void send("approve")}
+            onClick={() => (armed ? void send("approve") : setArmed(true))}
           >
-            {`Approve ${chosen.length}`}
+            {armed ? `Confirm: approve ${chosen.length}` : `Approve ${chosen.length}`}
           </Button>
         )}
       </div>

@@ -9,7 +9,7 @@ import { thousands } from "../shared/format";
 import { named, useShortcuts } from "../shared/shortcuts";
 import { navigate, useQuery } from "../shared/router";
 import type { Request, RequestGroup } from "../shared/types";
-import { AT_ONCE, BulkDialog } from "./BulkDialog";
+import { BulkDialog } from "./BulkDialog";
 import { Detail } from "./Detail";
 import { Filters, FILTERS } from "./Filters";
 import { RequestList, useFolding, type FocusTarget } from "./RequestList";
@@ -20,6 +20,8 @@ import { Views } from "./Views";
 import { useMediaQuery } from "./useMediaQuery";
 import { useUndone } from "../shared/undo";
 
+/** The most requests that are decided together. */
+const MOST_TOGETHER = 1_000;
 /** The most rows to load to find the request of a link. */
 const MOST_LOADED = 2_000;
 
@@ -56,7 +58,7 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
   const [folded, fold] = useFolding();
   /** Set when a row is opened with Enter, which moves the focus to the request. A click, j and k leave it in the list. */
   const entering = useRef(false);
-  const [bulk, setBulk] = useState<{ requests: Request[]; count: number; picked?: string[] } | null>(null);
+  const [bulk, setBulk] = useState<{ requests: Request[]; count: number; loading?: boolean; picked?: string[] } | null>(null);
   const [selected, setSelected] = useState<string[]>([]);
   const [focusTarget, setFocusTarget] = useState<FocusTarget | null>(null);
   const text = query.toString();
@@ -165,9 +167,20 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
   };
   const decideTogether = async (group: RequestGroup) => {
     const { items, more } = inbox.rowsOf(groupKey(group));
-    const rows = more && items.length < AT_ONCE ? await inbox.load(group) : items;
-    const requests = rows.filter(({ status }) => status === "pending").slice(0, AT_ONCE);
-    if (requests.length) setBulk({ requests, count: group.count });
+    const show = (rows: Request[], loading: boolean) => {
+      const requests = rows.filter(({ status }) => status === "pending").slice(0, MOST_TOGETHER);
+      setBulk((old) => (requests.length && (old || rows === first) ? { requests, count: group.count, loading } : old));
+    };
+    let rows = more && items.length === 0 ? await inbox.load(group) : items;
+    const first = rows;
+    show(rows, more);
+    while (rows.length < Math.min(group.count, MOST_TOGETHER)) {
+      const next = await inbox.load(group);
+      if (next.length <= rows.length) break;
+      rows = next;
+      show(rows, true);
+    }
+    show(rows, false);
   };
   const empty = inbox.groups.length === 0;
   const arrived = thousands(inbox.arrived);
@@ -252,6 +265,7 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
         <BulkDialog
           requests={bulk.requests}
           count={bulk.count}
+          loading={bulk.loading}
           selected={bulk.picked}
           onClose={() => setBulk(null)}
           onDecided={(done) => {

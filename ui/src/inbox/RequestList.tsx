@@ -110,6 +110,7 @@ export function RequestList({ entries, current, selected, focusTarget, search, o
                 <GroupHead
                   group={entry.group}
                   folded={entry.folded}
+                  content={entry.content}
                   reachable={entry.key === reachable}
                   onFocus={() => setFocused(entry.key)}
                   onFold={onFold}
@@ -139,6 +140,7 @@ function LoadMore({ group, onMore }: { group: RequestGroup; onMore: Props["onMor
 function GroupHead(props: {
   group: RequestGroup;
   folded: boolean;
+  content: string;
   reachable: boolean;
   onFocus: () => void;
   onFold: Props["onFold"];
@@ -167,6 +169,11 @@ function GroupHead(props: {
         <Button small tone="ghost" tabIndex={props.reachable ? 0 : -1} onClick={() => props.onBulk(group)}>
           Decide together…
         </Button>
+      )}
+      {props.content && (
+        <p className="group-content muted small" data-testid="group-content" title={props.content}>
+          {props.content}
+        </p>
       )}
     </div>
   );

@@ -2,6 +2,7 @@
 
 import { riskRank } from "../shared/decision/approvalGuard";
 import { longParts } from "../shared/decision/values";
+import { thousands } from "../shared/format";
 import type { Request, RequestGroup } from "../shared/types";
 
 export type Sort = "expiring" | "risk" | "age";
@@ -96,9 +97,31 @@ export interface Rows {
 }
 
 export type Entry =
-  | { type: "group"; key: string; group: RequestGroup; folded: boolean }
+  | { type: "group"; key: string; group: RequestGroup; folded: boolean; content: string }
   | { type: "row"; key: string; request: Request; inside: boolean }
   | { type: "more"; key: string; group: RequestGroup };
+
+/** Arguments that say for whom a call is. */
+const FOR_WHOM = /^(to|recipients?|cc|e?mail|customer|payee|iban|account|user|channel)$/i;
+const NAMED = 2;
+
+/** What the loaded calls of a group are about: the sum and the largest of each amount, and for whom they are. */
+export function contentOf(items: Request[], more: boolean): string {
+  const args = items.filter(({ masked }) => !masked).map(({ shown }) => shown.args as Record<string, unknown>);
+  if (args.length === 0) return "";
+  const parts = Object.keys(args[0]!).flatMap((name) => {
+    const values = args.map((each) => each[name]);
+    if (values.every((value) => typeof value === "number")) {
+      const sum = values.reduce((total, value) => total + value, 0);
+      return [`${name}: ${thousands(Number(sum.toFixed(2)))}, largest ${thousands(Math.max(...values))}`];
+    }
+    if (!FOR_WHOM.test(name)) return [];
+    const people = [...new Set(values.flat().filter((value) => typeof value === "string"))];
+    const others = people.length - NAMED;
+    return people.length ? [`${name}: ${people.slice(0, NAMED).join(", ")}${others > 0 ? ` and ${thousands(others)} more` : ""}`] : [];
+  });
+  return parts.length ? `${more ? `First ${items.length}: ` : ""}${parts.join(" · ")}` : "";
+}
 
 export function entriesOf(
   groups: RequestGroup[],
@@ -111,7 +134,7 @@ export function entriesOf(
     const count = Math.max(group.count, items.length);
     const several = count > 1;
     const shut = several && folded(key, count);
-    const lines: Entry[] = several ? [{ type: "group", key: `group ${key}`, group, folded: shut }] : [];
+    const lines: Entry[] = several ? [{ type: "group", key: `group ${key}`, group, folded: shut, content: contentOf(items, more) }] : [];
     if (shut) return lines;
     for (const request of items) lines.push({ type: "row", key: request.id, request, inside: several });
     if (more) lines.push({ type: "more", key: `more ${key}`, group });

@@ -84,13 +84,13 @@ function Figures({ stats, days }: { stats: Stats; days: number }): ReactElement 
           of {asked} asked
         </Tile>
         <Tile name="Median time" value={formatDuration(decided.median_seconds)}>
-          to a decision
+          from opening to a decision
         </Tile>
         <Tile name="95th percentile" value={formatDuration(decided.p95_seconds)}>
           1 in 20 took longer
         </Tile>
         <Tile name="Approved in under 3 s" value={decided.under_three_seconds} tone={fastShare > TOO_FAST && approvals >= MIN_APPROVALS ? "warn" : undefined}>
-          {percent(decided.under_three_seconds, approvals)} of approvals
+          of opening, {percent(decided.under_three_seconds, approvals)} of approvals
         </Tile>
         <Tile name="Expired" value={decided.expired} tone={decided.expired > 0 ? "warn" : undefined}>
           without a decision

@@ -143,6 +143,8 @@ export interface Decision {
   stop?: boolean;
   /** `by` can undo it until then, when it takes effect */
   undo_until?: string | null;
+  /** how it was read, as the page said */
+  shown?: Reading | null;
 }
 
 /** A rejection of an equal call. All but the id is null if you may not see that request. */
@@ -464,6 +466,13 @@ export interface Question {
   schema: Schema | null;
 }
 
+/** How a person read a request, as their page says. */
+export interface Reading {
+  seconds: number;
+  /** whether all of it was on the screen */
+  complete: boolean;
+}
+
 /** A rejection that also counts for equal calls of the agent. */
 export interface Refusal {
   id: string;
@@ -585,6 +594,8 @@ export interface Request {
   effect: "once" | "idempotent" | "read";
   /** what makes the effect unique in the store; may be empty */
   effect_key: string;
+  /** facts of the agent's environment, compared again at the start */
+  binds: Json;
   /** for a call in doubt, what the other side reported */
   evidence: Evidence | null;
   /** who may approve it although an equal call was rejected before */
@@ -656,6 +667,7 @@ export interface Shown {
   description: string;
   note: string;
   preview: Json;
+  binds: Json;
   evidence: Evidence | null;
   question: Question | null;
   schema: Schema | null;

@@ -160,6 +160,8 @@ export interface DecisionBody extends Partial<Edit> {
   seen_digest: string | null;
   grant?: GrantInput;
   undo_seconds?: number;
+  /** How it was read. The server stores this as the page's claim. */
+  shown?: { seconds: number; complete: boolean };
   passkey?: PasskeyAnswer;
 }
 

@@ -220,6 +220,7 @@ async def decide_request(
                 channel=who.channel,
                 grant=None if body.grant is None else body.grant.model_dump(),
                 undo_seconds=body.undo_seconds,
+                shown=None if body.shown is None else body.shown.model_dump(),
             )
     except (Conflict, Refused) as error:
         raise await _with_winner(service, request_id, error) from None
@@ -301,7 +302,11 @@ async def decide_requests(
     visible = [decision for decision in decisions if decision.request not in missing]
     if not visible:
         raise missing[body[0].id]
-    results = iter(await service.inbox.decide_many(visible, by=who.reviewer, channel=who.channel))
+    shown = {item.id: item.shown.model_dump() for item in body if item.shown is not None}
+    decided = await service.inbox.decide_many(
+        visible, by=who.reviewer, channel=who.channel, shown=shown
+    )
+    results = iter(decided)
     outcomes = [
         DecisionResult(item.id, None, missing[item.id]) if item.id in missing else next(results)
         for item in body

@@ -118,12 +118,14 @@ CREATE TABLE call (
     words TEXT NOT NULL DEFAULT '',
     decided_by TEXT,
     decided_at BIGINT,
+    opened_at BIGINT,
     held_until BIGINT,
     UNIQUE (run, key)
 ) WITH (fillfactor = 85);
 -- Statistics are read from this index alone.
 CREATE INDEX call_list_status
-    ON call (list_status, n, created, request_group, decided_at, decided_by, requester, expires_at)
+    ON call (list_status, n, created, request_group, decided_at, decided_by, requester, expires_at,
+        opened_at)
     WHERE list_status <> '';
 CREATE INDEX call_search_key ON call (search_key, list_status, n, created);
 CREATE INDEX call_expiry ON call ((coalesce(expires_at, 4611686018427387904)), n)

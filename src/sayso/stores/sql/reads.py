@@ -1007,11 +1007,11 @@ class SqlReads:
         listed_at = -len(sql.LISTED.split(", ")) - len(GroupKey._fields) + 1
         found = []
         for row, call in zip(rows, calls, strict=True):
-            list_status, search_key, _, by, at, held_until, words, *group = row[listed_at:]
+            list_status, search_key, _, by, at, opened, held, words, *group = row[listed_at:]
             in_group = None if group[0] is None else tuple(group)
             names = words.split()
             indexed = self._among(_COUNT_WORDS, names, call.id)
-            listed = (list_status, search_key, in_group, by, at, held_until)
+            listed = (list_status, search_key, in_group, by, at, opened, held)
             found.append(ListedCall(call, *listed, words if indexed == [(len(names),)] else None))
         return found
 

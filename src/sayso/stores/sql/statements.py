@@ -115,7 +115,9 @@ CALL_CHANGES = (
     "effect_key, doubt, refusals, seq, mac"
 )
 #: The columns that lists and counts are made from, after those of the row itself.
-LISTED = "list_status, search_key, request_group, decided_by, decided_at, held_until, words"
+LISTED = (
+    "list_status, search_key, request_group, decided_by, decided_at, opened_at, held_until, words"
+)
 CALL_OWN_PLACE = "expires_at, reminds_at, escalates_at, escalated, caller"
 CALL_PLACE = f"{CALL_OWN_PLACE}, {LISTED}"
 RUN_CHANGES = (

@@ -17,7 +17,8 @@ from sayso.stores.listing import APPROVING, DECIDED, OPEN, SLOT, TOOK_STEPS
 from sayso.stores.sql.statements import Dialect, Rows
 from sayso.types import Micros
 
-_SECONDS = "(decided_at - created) / 1000000"
+#: From opening a request, if the page said when; else from asking.
+_SECONDS = "(decided_at - coalesce(opened_at, created)) / 1000000"
 _STEPS = " ".join(
     f"WHEN {_SECONDS} < {end or NEVER} THEN {_SECONDS} / {step} * {step}"
     for end, step in TOOK_STEPS

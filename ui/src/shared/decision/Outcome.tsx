@@ -53,6 +53,8 @@ export function Outcome({ request, me }: { request: Request; me: string }): Reac
             <span className="muted">
               {" "}
               via {decision.channel} ({decision.assurance})
+              {decision.shown && `, open for ${decision.shown.seconds.toFixed(1)} s as the page says`}
+              {decision.undo_until && ". It takes effect in a few seconds."}
             </span>
           )}
         </span>

@@ -6,7 +6,7 @@ import { ApiError, api } from "../api";
 import { Notice } from "../components/States";
 import { useOffline } from "../live";
 import { useMe } from "../session";
-import type { Evidence, Request, RequestDetail } from "../types";
+import type { Evidence, Json, Request, RequestDetail } from "../types";
 import { visible } from "../visible";
 import { ActionBar } from "./ActionBar";
 import { answerOf, pick, type Answer } from "./answer";
@@ -23,6 +23,7 @@ import { useDecide } from "./useDecide";
 import { useReading } from "./useReading";
 import { useSeen } from "./useSeen";
 import { SHORT_DESCRIPTION, lineCount } from "./values";
+import { ValueView } from "./ValueView";
 
 interface Props {
   request: RequestDetail;
@@ -43,7 +44,6 @@ export function RequestBody(props: Props): ReactElement {
   const offline = useOffline();
   const draft = useDraft(request.id);
   const seen = useSeen(request);
-  const deciding = useDecide(request, props.onDecided, props.onStale, props.decide);
   const answer = draft.reply;
   const setAnswer = (reply: Answer) => setDraft(request.id, { reply });
   const [invalid, setInvalid] = useState(false);
@@ -51,6 +51,8 @@ export function RequestBody(props: Props): ReactElement {
   const { check, error } = useCheck(request, editing ? draft.args : undefined);
   const pending = request.status === "pending";
   const reading = useReading(`${request.id} ${request.revision} ${request.masked}`, pending);
+  const complete = reading.left === 0 && seen.unseen.length === 0;
+  const deciding = useDecide(request, props.onDecided, props.onStale, complete, props.decide);
   const question = pending && request.can.includes("respond") ? request.question : null;
   const shortcuts = props.shortcuts !== false;
   useShortcuts(
@@ -109,6 +111,14 @@ export function RequestBody(props: Props): ReactElement {
           </section>
         )}
         <Preview request={request} />
+        {request.shown.binds !== null && request.shown.binds !== undefined && (
+          <section className="preview" aria-label="Bound facts">
+            <h3>
+              Bound facts <span className="preview-when">compared again before it runs</span>
+            </h3>
+            <ValueView value={request.shown.binds as Json} />
+          </section>
+        )}
         <AgentNote request={request} />
         <div className="request-end" ref={reading.end} />
         {props.children}

@@ -29,6 +29,7 @@ export function useDecide(
   request: Request,
   after: (request: Request) => void,
   conflict: (error: ApiError) => void,
+  complete: boolean,
   decide?: typeof api.decide,
 ): Deciding {
   const [state, setState] = useState<{ id: string; busy: boolean; error: ApiError | null }>({
@@ -38,6 +39,9 @@ export function useDecide(
   });
   const sending = useRef(false);
   const { name: me } = useMe();
+  const revision = `${request.id} ${request.revision}`;
+  const opened = useRef({ revision: "", at: 0 });
+  if (opened.current.revision !== revision) opened.current = { revision, at: Date.now() };
   const mine = state.id === request.id;
   const send: Deciding["send"] = async (body) => {
     if (sending.current) return false;
@@ -47,7 +51,9 @@ export function useDecide(
     try {
       // A chat goes on at once.
       const seconds = decide ? 0 : undoSeconds(request, body);
-      const plain = { ...body, seen_digest: request.digest, ...(seconds ? { undo_seconds: seconds } : {}) };
+      const shown = { seconds: Math.max(0, Date.now() - opened.current.at) / 1_000, complete };
+      const inInbox = decide ? {} : { shown, ...(seconds ? { undo_seconds: seconds } : {}) };
+      const plain = { ...body, seen_digest: request.digest, ...inInbox };
       const sent =
         request.confirm_with === "passkey"
           ? { ...plain, passkey: await signWithPasskey(await api.confirmation(request.id, plain)) }
