@@ -19,6 +19,7 @@ from sayso.inbox import add_person
 from sayso.inbox.accounts import Account, LinkedAccount, link_account, linked_person, new_code
 from sayso.rows import Delivery
 from sayso.stores.base import Store
+from sayso.stores.nested_runs import close_overdue
 from sayso.types import Reviewer
 
 PAGE = "https://sayso.example"
@@ -132,6 +133,12 @@ class KitWorld:
             return paused.requests[0].id
         raise AssertionError("nobody was asked")
 
+    def sweep(self) -> bool:
+        """Remind people and escalate what is due, as a server does. Return False."""
+        for _ in close_overdue(self.store, 100, 5):
+            pass
+        return False
+
     @asynccontextmanager
     async def running(self, *channels: ChatChannel) -> AsyncIterator[ChannelService]:
         """Run the channels as a server does."""
@@ -148,7 +155,9 @@ class KitWorld:
     async def sends(self, count: int) -> list[tuple[Delivery, Card]]:
         """Wait for so many messages, and return them as they were recorded."""
         await until_async(lambda: len(self.channel.sent) >= count)
-        await until_async(lambda: not any(s == "due" for _, s in self.store.count_deliveries()))
+        await until_async(
+            lambda: not {"due", "updating"} & {s for _, s in self.store.count_deliveries()}
+        )
         return [(self.row(row), card) for row, card in self.channel.sent]
 
     def row(self, row: Delivery) -> Delivery:

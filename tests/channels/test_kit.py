@@ -188,6 +188,52 @@ async def test_stand_in_gets_messages_of_absent_person(world: KitWorld) -> None:
     assert await world.status(request_id) == "approved"
 
 
+async def test_people_are_reminded_once_unless_they_voted(world: KitWorld) -> None:
+    world.person("ana", "77")
+    world.person("ben", "78")
+    world.rule = sayso.Rule(
+        "*", reviewers=("ana", "ben"), quorum=2, notify=["telegram"], remind_after=0.3
+    )
+    async with world.running():
+        request_id = await world.ask()
+        await world.sends(2)
+        token, _ = create_token(world.store, "ben", by="admin")
+        request = await world.inbox.get(request_id)
+        await world.inbox.decide(request, request.approve(), token=token)
+        await until_async(lambda: world.sweep() or len(world.channel.sent) == 3)
+        row, _ = (await world.sends(3))[2]
+        assert (row.person, row.step.partition("-")[0]) == ("ana", "reminder")
+        for _ in range(3):
+            world.sweep()
+    assert len(world.channel.sent) == 3
+
+
+async def test_escalation_notifies_new_people_in_channel_of_rule(world: KitWorld) -> None:
+    world.person("ana", "77")
+    world.person("ben", "78", groups=("leads",))
+    world.person("cleo", "80", groups=("leads",))
+    remove_person(world.store, "cleo", by="admin")
+    world.rule = sayso.Rule(
+        "*",
+        risk="low",
+        reviewers="ana",
+        notify=["telegram:ana"],
+        escalate_after=0.3,
+        escalate_to=("group:leads", "dan"),
+    )
+    async with world.running():
+        request_id = await world.ask()
+        await until_async(lambda: world.sweep() or len(world.channel.sent) == 2)
+        (first, _), (second, _) = await world.sends(2)
+        assert [(row.person, row.step) for row in (first, second)] == [
+            ("ana", "asked"),
+            ("ben", "escalated"),
+        ]
+        answer = await world.press(second, "approve", "78")
+        assert answer.text.startswith("Approved by ben, ")
+    assert await world.status(request_id) == "approved"
+
+
 async def test_lost_record_repeats_one_message(world: KitWorld) -> None:
     """A process that dies between sending and recording leaves a row that another one takes."""
     world.person("ana", "77")

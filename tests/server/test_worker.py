@@ -16,10 +16,12 @@ from sayso.gate.framework import FrameworkAgent
 from sayso.inbox import Inbox
 from sayso.rows import Run
 from sayso.stores.memory import MemoryStore
-from sayso.testing import ScriptedModel, call, calls, say
+from sayso.stores.nested_runs import close_due
+from sayso.testing import FakeClock, ScriptedModel, call, calls, say
 from sayso.worker import Worker
 from sayso.worker.steps import Step
-from sayso.worker.worker import Relay
+from sayso.worker.worker import Relay, _may_need_look, next_look
+from sayso_testing.world import World, seconds
 
 
 class Shop:
@@ -252,3 +254,20 @@ async def test_dispatcher_is_notified_of_the_woken_outer_run() -> None:
     await until_async(lambda: result.run in told)
     relay.cancel()
     await asyncio.gather(relay, return_exceptions=True)
+
+
+def test_dispatcher_looks_when_request_escalates() -> None:
+    """A durable timer of a dispatcher is set for each step, and none once all are done."""
+    clock = FakeClock()
+    world = World(MemoryStore(clock=clock), clock)
+    asked = world.ask(reviewers=("ana",), remind_after=5, escalate_after=9, escalate_to=("ben",))
+    looks = []
+    for _ in range(4):
+        look = next_look(world.store, world.run())
+        looks.append(None if look is None else look - asked.created)
+        clock.advance(5)
+        for due in world.store.overdue():
+            close_due(world.store, due)
+    assert looks == [seconds(5), seconds(9), seconds(15), None]
+    events = [event for event in world.store.chain(asked.thread) if _may_need_look(event)]
+    assert [event.type for event in events] == ["asked", "escalated"]

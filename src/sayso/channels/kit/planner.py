@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from sayso import codec
 from sayso.channels.kit.channel import Channel
+from sayso.engine.deciding import is_meant
 from sayso.engine.effects import is_remote
 from sayso.inbox.accounts import accounts_of
 from sayso.inbox.people import viewer_of
@@ -33,7 +34,7 @@ DIGEST_EVERY: Micros = 3_600_000_000
 _TYPES = frozenset(
     (
         *("asked", "reasked", "in_doubt", "revised", "retried", "settled", "recorded"),
-        *("decided", "expired", "cancelled", "superseded"),
+        *("decided", "expired", "cancelled", "superseded", "reminded", "escalated"),
     )
 )
 
@@ -89,14 +90,17 @@ class Planner:
         """Write the rows that these events ask for; return how many were written."""
         batch = Recipients(self._store, self._channel)
         written = 0
+        reminders = {event.call: event for event in events if event.type == "reminded"}
         for call_id, at in {event.call: event.at for event in events}.items():
             call = if_readable(self._store.call, call_id)
             if call is not None and is_request(call):
-                rows = list(self._rows(batch, call, at))
+                rows = list(self._rows(batch, call, at, reminders.get(call_id)))
                 written += sum(self._store.put_deliveries(rows)) if rows else 0
         return written
 
-    def _rows(self, batch: Recipients, call: Call, at: Micros) -> Iterator[Delivery]:
+    def _rows(
+        self, batch: Recipients, call: Call, at: Micros, reminder: Event | None
+    ) -> Iterator[Delivery]:
         request = if_readable(request_in, self._store, call)
         digest = "" if request is None or request.status != "pending" else request.digest
         name = self._channel.name
@@ -104,8 +108,14 @@ class Planner:
         yield from self._outdated(known, digest)
         if digest:
             notified = {row.target for row in known if row.digest == digest}
-            messages = batch.messages(call, digest, "asked", at)
+            step = "escalated" if call.escalated else "asked"
+            messages = batch.messages(call, digest, step, at)
             yield from (row for row in messages if row.target not in notified)
+            if reminder is not None:
+                voters = {name for vote in call.votes for name in (vote.by, vote.on_behalf_of)}
+                again = batch.messages(call, digest, f"reminder-{reminder.seq}", at)
+                waiting = (row for row in again if not row.person or row.person not in voters)
+                yield from (row for row in waiting if row.target in notified)
         else:
             yield from self._smaller_digests(batch, known, call)
 
@@ -145,14 +155,12 @@ class Recipients:
         self._addresses: dict[str, list[Target]] = {}
         self._counts: dict[str, int] = {}
 
-    def messages(
-        self, call: Call, digest: str, step: str, at: Micros, notify: Sequence[str] | None = None
-    ) -> Iterator[Delivery]:
+    def messages(self, call: Call, digest: str, step: str, at: Micros) -> Iterator[Delivery]:
         """Yield the messages of one step about a request, one for each target.
 
         A person for whom many requests wait gets one message for all of them.
         """
-        for target in self.targets(call, notify):
+        for target in self.targets(call):
             if target.person and self.count(target.person) > MANY:
                 yield from self._digest(target, at)
             else:
@@ -174,25 +182,26 @@ class Recipients:
             self._counts[person] = open_requests(self._store, person)
         return self._counts[person]
 
-    def targets(self, call: Call, notify: Sequence[str] | None = None) -> list[Target]:
-        """Return where a request is announced: as its terms say, else to each possible reviewer.
+    def targets(self, call: Call) -> list[Target]:
+        """Return where a request is announced: as its rule says, else to each possible reviewer.
 
-        An entry of ``notify`` is ``channel`` or ``channel:`` with a group, a person or a shared
-        channel. A person who is away is represented by their stand-in.
+        An entry of ``notify_via`` is ``channel`` or ``channel:`` with a group, a person or a
+        shared channel. Once the request has escalated, its new reviewers are reached in the same
+        channels. A person who is away is represented by their stand-in.
         """
-        if notify is None:
-            notify = () if is_remote(call.binds) else call.terms.notify
-        parts = [entry.partition(":") for entry in notify]
+        notify_via = call.terms.notify_via or (self._channel.name,)
+        parts = [entry.partition(":") for entry in notify_via]
         ours = [rest for channel, _, rest in parts if channel == self._channel.name]
-        if not notify:
-            ours = [""]
         found: list[Target] = []
         for rest in ours:
             meant = [person for person in self._people if _is_meant(person, rest, call)]
-            if meant or not rest or rest.startswith(GROUP):
-                found += self._of_people(call, meant)
-            else:
+            if rest and not rest.startswith(GROUP) and self._store.person(rest) is None:
                 found.append(Target(rest))
+            found += self._of_people(call, meant)
+        if ours and call.escalated:
+            added = set(call.terms.escalate_to)
+            meant = [person for person in self._people if not added.isdisjoint(person.names)]
+            found += self._of_people(call, meant)
         return list(dict.fromkeys(found))
 
     def _of_people(self, call: Call, people: Iterable[Person]) -> Iterator[Target]:
@@ -213,8 +222,7 @@ def _is_meant(person: Person, name: str, call: Call) -> bool:
         return name in person.names
     if person.role == "chat":
         return person.name == plain_name(call.requester) and not is_remote(call.binds)
-    reviewers = call.terms.reviewers
-    return person.role != "agent" and (not reviewers or not person.names.isdisjoint(reviewers))
+    return person.role != "agent" and is_meant(call, person.names)
 
 
 def addresses(store: Store, channel: Channel, person: str) -> list[Target]:
