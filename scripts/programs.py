@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-from functools import partial
 
 #: First one without a window, in which tests take half the time.
 _BROWSERS = (
@@ -45,8 +44,17 @@ def _playwrights_own() -> str | None:
     return path if os.path.exists(path) else None
 
 
-def system_program(name: str) -> str | None:
-    """Return a program of the system, if it is installed."""
+def pgbouncer() -> str | None:
+    """Return PgBouncer, if it is installed."""
+    return _system_program("pgbouncer")
+
+
+def nginx() -> str | None:
+    """Return nginx, if it is installed."""
+    return _system_program("nginx")
+
+
+def _system_program(name: str) -> str | None:
     path = os.pathsep.join((os.environ.get("PATH", ""), *_SYSTEM))
     return shutil.which(name, path=path)
 
@@ -71,7 +79,7 @@ def _installed(packages: list[str]) -> bool:
 
 def main(name: str) -> int:
     """Find a program, or install it."""
-    find = chromium if name == "chromium" else partial(system_program, name)
+    find = {"chromium": chromium, "nginx": nginx, "pgbouncer": pgbouncer}[name]
     if find() is None:
         print(f"{name} is not installed: fetching it for the tests ...", file=sys.stderr)
         fetch(name)

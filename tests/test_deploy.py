@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import runpy
 import shlex
 import shutil
 import signal
@@ -378,7 +379,7 @@ def test_nginx_closes_idle_connections_first() -> None:
 @pytest.mark.long
 def test_nginx_serves_the_inbox_over_tls(tmp_path: Path) -> None:
     """A real nginx, with this file: only its address, certificate and upstream are the test's."""
-    program = shutil.which("nginx", path=os.pathsep.join((os.environ["PATH"], "/usr/sbin")))
+    program = runpy.run_path(str(ROOT / "scripts" / "programs.py"))["nginx"]()
     if program is None:
         pytest.skip("needs nginx")
     (name,) = nginx()["server_name"]
