@@ -77,17 +77,18 @@ _OVER_AFTER = _OVER.format("id > ?") + " LIMIT ?"
 _OVER_AMONG = _OVER.format("id IN ({})")
 #: How many runs one transaction prunes. Other writers wait for it, so it must be short.
 PRUNE_RUNS = 100
-_SAID = "SELECT seq FROM message WHERE thread = ? AND run = ?"
-_UNSAY = "DELETE FROM message WHERE thread = ? AND run = ?"
+#: Rows of the runs of a batch. One statement for all of them: on PostgreSQL each is a round trip.
+_PRUNED = "thread IN ({0}) AND run IN ({0})"
+_SAID = f"SELECT thread, seq FROM message WHERE {_PRUNED}"
 _FORGET = {
-    "bodies": "UPDATE event SET body = NULL WHERE thread = ? AND run = ? AND body IS NOT NULL",
-    "calls": "DELETE FROM call WHERE thread = ? AND run = ?",
-    "runs": "DELETE FROM run WHERE thread = ? AND id = ?",
+    "messages": f"DELETE FROM message WHERE {_PRUNED}",
+    "refusals": f"DELETE FROM refusal WHERE {_PRUNED}",
+    "deliveries": f"DELETE FROM delivery WHERE request IN (SELECT id FROM call WHERE {_PRUNED})",
+    "bodies": f"UPDATE event SET body = NULL WHERE {_PRUNED} AND body IS NOT NULL",
+    "calls": f"DELETE FROM call WHERE {_PRUNED}",
+    "runs": "DELETE FROM run WHERE thread IN ({0}) AND id IN ({0})",
 }
-_FORGET_REFUSALS = "DELETE FROM refusal WHERE thread = ? AND run = ?"
-_FORGET_DELIVERIES = (
-    "DELETE FROM delivery WHERE request IN (SELECT id FROM call WHERE thread = ? AND run = ?)"
-)
+_COUNTED = ("bodies", "calls", "runs", "messages")
 #: How often calls of some runs used each grant: once, however often they were started.
 _SPENT = (
     "SELECT grant_id, count(*) FROM call WHERE run IN ({}) AND grant_id IS NOT NULL "
@@ -115,7 +116,6 @@ def prune(
     Skips threads that a writer has locked, and threads whose row was tampered with: their rows are
     evidence.
     """
-    counts = dict.fromkeys((*_FORGET, "messages"), 0)
     threads: dict[str, Thread] = {}
 
     def over() -> list[tuple[str, str]]:
@@ -130,15 +130,17 @@ def prune(
     forgotten = [pair for pair in over() if pair[0] in threads]
     names = [run for _, run in forgotten]
     spent = dict(execute(_SPENT.format(dialect.strings), (codec.dumps(names),)).fetchall())
-    for pair in forgotten:
-        message_threads = [row[0] for row in execute(_SAID, pair).fetchall()]
-        if message_threads:
-            threads[pair[0]] = threads[pair[0]].without_messages(message_threads)
-            counts["messages"] += execute(_UNSAY, pair).rowcount
-        execute(_FORGET_REFUSALS, pair)
-        execute(_FORGET_DELIVERIES, pair)
-        for name, statement in _FORGET.items():
-            counts[name] += execute(statement, pair).rowcount
+    pruned = (codec.dumps(sorted({thread for thread, _ in forgotten})), codec.dumps(names))
+    messages: dict[str, list[int]] = {}
+    for thread, seq in execute(_SAID.format(dialect.strings), pruned).fetchall():
+        messages.setdefault(thread, []).append(seq)
+    for thread, seqs in messages.items():
+        threads[thread] = threads[thread].without_messages(seqs)
+    deleted = {
+        name: execute(statement.format(dialect.strings), pruned).rowcount
+        for name, statement in _FORGET.items()
+    }
+    counts = {name: deleted[name] for name in _COUNTED}
     for name in sorted({thread for thread, _ in forgotten}):
         mac = row_mac(threads[name], parts.deps.mac)
         execute(sql.SAVE_PRUNED, (threads[name].messages_pruned, mac, name))
