@@ -55,6 +55,7 @@ from sayso.stores.base import (
     Listener,
     OpenAges,
     Query,
+    Rekeyed,
     RequestGroup,
     SearchKey,
     Tallies,
@@ -493,6 +494,15 @@ class ReferenceStore:
 
     def miscounted(self) -> int:
         return 0
+
+    def key_uses(self, most: int) -> dict[str, Counter[str]]:
+        return {}
+
+    def has_signed(self, key_id: str) -> bool:
+        return key_id == self.keys.primary_id
+
+    def rekey(self, table: str, after: Sequence[Any] | None) -> Rekeyed:
+        return Rekeyed(None, 0, Counter())  # it has one key for as long as it lives
 
     def waiting(self) -> dict[str, int]:
         list_statuses = [list_status_of(call) for call in list(self._calls.values())]

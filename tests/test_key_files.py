@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sayso.errors import KeyMissing, StoreError
-from sayso.keys import Keyring, new_key
+from sayso.keys import Keyring, new_key, row_key
 
 SECRET = "hunter2hunter2"
 
@@ -163,3 +163,52 @@ def test_key_of_store_being_created_is_used(
 
     monkeypatch.setattr(os.path, "lexists", make_meanwhile)
     assert Keyring.beside(path).primary_id == Keyring.parse(key).primary_id
+
+
+def test_key_file_of_a_variable_is_read(tmp_path: Path) -> None:
+    key, rows = new_key(), row_key()
+    for name, text in (("key", key), ("rows", rows)):
+        (tmp_path / name).write_text(f"{text}\n")
+        (tmp_path / name).chmod(0o440)
+    environ = {
+        "SAYSO_KEY_FILE": str(tmp_path / "key"),
+        "SAYSO_ROW_KEY_FILE": str(tmp_path / "rows"),
+    }
+    ring = Keyring.for_store(None, environ)
+    assert ring.primary_id == Keyring.parse(key).primary_id
+    assert ring.row_key.text == rows
+    assert ring.source == str(tmp_path / "key")
+
+
+def test_systemd_credentials_are_read(tmp_path: Path) -> None:
+    key, rows = new_key(), row_key()
+    (tmp_path / "sayso-key").write_text(key)
+    (tmp_path / "sayso-row-key").write_text(rows)
+    environ = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    ring = Keyring.for_store(None, environ)
+    assert ring.primary_id == Keyring.parse(key).primary_id
+    assert ring.row_key.text == rows
+    other = new_key()
+    assert Keyring.for_store(None, {**environ, "SAYSO_KEY": other}).source == "SAYSO_KEY"
+
+
+def test_two_sources_are_refused(tmp_path: Path) -> None:
+    environ = {"SAYSO_KEY": new_key(), "SAYSO_KEY_FILE": str(tmp_path / "key")}
+    with pytest.raises(KeyMissing, match="both set"):
+        Keyring.for_store(None, environ)
+
+
+def test_missing_key_file_is_refused(tmp_path: Path) -> None:
+    environ = {"SAYSO_KEY_FILE": str(tmp_path / "key")}
+    with pytest.raises(KeyMissing, match="cannot be read"):
+        Keyring.for_store(tmp_path / "a.db", environ)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o602, 0o666])
+def test_key_file_of_others_is_refused(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "key"
+    file.write_text(new_key())
+    file.chmod(mode)
+    with pytest.raises(KeyMissing, match="chmod 600"):
+        Keyring.for_store(None, {"SAYSO_KEY_FILE": str(file)})

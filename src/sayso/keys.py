@@ -49,7 +49,12 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ed25519
 
 ENVIRONMENT = "SAYSO_KEY"
+FILE_ENVIRONMENT = "SAYSO_KEY_FILE"
 ROW_ENVIRONMENT = "SAYSO_ROW_KEY"
+#: The folder in which systemd puts the credentials of a service.
+_CREDENTIALS = "CREDENTIALS_DIRECTORY"
+#: Where containers have their secrets: anyone in the container may read them, and nobody else.
+_SECRETS = "/run/secrets/"
 _ID_LENGTH = 8
 _MINIMUM = 32  # bytes of an HMAC secret, or characters of a bare text
 
@@ -204,6 +209,8 @@ class Keyring:
     #: The keys of rows: those that were given, then those derived from ``keys``.
     rows: tuple[RowKey, ...] = field(default=(), repr=False)
     is_ephemeral: bool = False
+    #: Where the keys come from: a variable, or the path of a file.
+    source: str = ""
 
     def __post_init__(self) -> None:
         derived = tuple(key.row for key in self.keys if key.row is not None)
@@ -223,7 +230,7 @@ class Keyring:
             _parse_row_key(word, f"{ROW_ENVIRONMENT}, key {n}", words)
             for n, word in enumerate((rows or "").replace(",", " ").split(), 1)
         )
-        return cls(keys, parsed_keys)
+        return cls(keys, parsed_keys, source=source)
 
     @classmethod
     def ephemeral(cls) -> Keyring:
@@ -255,16 +262,20 @@ class Keyring:
 
     @classmethod
     def for_store(cls, path: Path | None, environ: Mapping[str, str] = os.environ) -> Keyring:
-        """Read ``SAYSO_KEY``, or the file beside the store's file; and ``SAYSO_ROW_KEY``."""
-        text = environ.get(ENVIRONMENT)
-        rows = environ.get(ROW_ENVIRONMENT)
+        """Read the keys from the first of these that there is; and likewise the row keys.
+
+        The variable ``SAYSO_KEY``, the file that ``SAYSO_KEY_FILE`` names, systemd's credential
+        ``sayso-key``, and the file beside the store's file.
+        """
+        text, source = _given(ENVIRONMENT, "sayso-key", environ)
+        rows, _ = _given(ROW_ENVIRONMENT, "sayso-row-key", environ)
         if text is not None:
-            return cls.parse(text, source=ENVIRONMENT, rows=rows)
+            return cls.parse(text, source=source, rows=rows)
         if path is None:
             raise KeyMissing(
                 f"{ENVIRONMENT} is not set, and this store has no file to keep a key beside: run "
-                f"`python -m sayso.keys` once, and set {ENVIRONMENT} to what it prints wherever "
-                "the store is opened"
+                f"`python -m sayso.keys` once, and set {ENVIRONMENT} to what it prints (or "
+                f"{FILE_ENVIRONMENT} to a file with it) wherever the store is opened"
             )
         return cls.beside(path, rows=rows)
 
@@ -355,6 +366,11 @@ class Keyring:
 
 
 _K = TypeVar("_K", HmacKey | Ed25519Key, RowKey)
+
+
+def key_id_of(text: str) -> str:
+    """Return the id of the key that a signature or a link names."""
+    return text.partition(".")[0]
 
 
 def _named(keys: Iterable[_K], text: str) -> _K | None:
@@ -466,25 +482,71 @@ def _decode(text: str) -> bytes | None:
     return raw if _encode(raw) == text else None
 
 
+def keys_in(source: str) -> list[str]:
+    """Return the keys in a variable or a file (``Keyring.source``), as text."""
+    text = os.environ[source] if source == ENVIRONMENT else Path(source).read_text("ascii")
+    return text.replace(",", " ").split()
+
+
+def replace_keys(file: str, keys: Sequence[str]) -> None:
+    """Write other keys to a key file: complete and on disk, or not at all."""
+    _write(os.path.realpath(file), "\n".join(keys), os.replace, os.stat(file).st_mode & 0o777)
+
+
 def _create(file: str, text: str) -> None:
     """Write ``text`` to ``file``, complete and on disk, unless the file exists."""
+    # A link appears complete or not at all, and never replaces: the losers read the winner's.
+    with contextlib.suppress(FileExistsError):
+        _write(file, text, os.link, 0o600)
+
+
+def _write(file: str, text: str, publish: Callable[[str, str], None], mode: int) -> None:
     draft = f"{file}.{os.urandom(8).hex()}"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with open(descriptor, "w") as stream:
             stream.write(f"{text}\n")
             stream.flush()
+            os.fchmod(descriptor, mode)
             os.fsync(descriptor)
-        # A link appears complete or not at all, and never replaces: the losers read the winner's.
-        with contextlib.suppress(FileExistsError):
-            os.link(draft, file)
+        publish(draft, file)
     finally:
-        os.unlink(draft)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(draft)
     folder = os.open(os.path.dirname(file), os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _given(variable: str, credential: str, environ: Mapping[str, str]) -> tuple[str | None, str]:
+    """Return the text of keys and where it comes from; ``None`` if nothing gives any."""
+    text = environ.get(variable)
+    file = environ.get(f"{variable}_FILE")
+    if text is not None and file is not None:
+        raise KeyMissing(f"{variable} and {variable}_FILE are both set: unset one of them")
+    if text is not None:
+        return text, variable
+    folder = environ.get(_CREDENTIALS)
+    if file is None and folder and os.path.exists(os.path.join(folder, credential)):
+        file = os.path.join(folder, credential)
+    elif file is None:
+        return None, ""
+    try:
+        with open(file, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as f:
+            mode = os.fstat(f.fileno()).st_mode
+            apart = (_SECRETS, *([folder] if folder else []))
+            if mode & 0o002 or (mode & 0o004 and not os.path.abspath(file).startswith(apart)):
+                raise KeyMissing(
+                    f"{file} is open to other users, run: chmod 600 {shlex.quote(file)}"
+                )
+            return f.read().decode("ascii", "replace"), os.path.abspath(file)
+    except OSError as error:
+        raise KeyMissing(
+            f"{variable}_FILE names {file}, which cannot be read ({error.strerror}): put the keys "
+            "there, readable by the user of this process"
+        ) from error
 
 
 def _read(file: str) -> str:

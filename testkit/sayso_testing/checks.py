@@ -44,6 +44,7 @@ _STATUS_UNCHANGED = frozenset(
         *("voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"),
         *("joined", "deferred", "reported", "attempt_ended", "votes_voided", "held", "undone"),
         "reminded",
+        "signed_again",
     }
 )
 #: Events that may follow the end of a run: they move nothing.

@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,12 @@ from sayso import Gate, Inbox, Paused, UnknownKey
 from sayso.audit import verify
 from sayso.errors import Tampered
 from sayso.inbox import create_token
+from sayso.inbox.key_rotation import distrust, sign_again
 from sayso.keys import Keyring, new_key, public_key, row_key
 from sayso.stores import open_store
 from sayso.stores.base import Store
 from sayso.testing import ScriptedModel, call, say
+from sayso.types import Reviewer
 from sayso.worker import Worker
 
 K1, K2, K3 = new_key(), new_key(), new_key()
@@ -348,3 +351,135 @@ def change(url: str, statement: str) -> None:
     with psycopg.connect(shared_url(), autocommit=True) as connection:
         connection.execute(f'SET search_path TO "{schema}"')
         connection.execute(statement)  # type: ignore[arg-type]
+
+
+# -- rows that are signed again
+
+OPS = Reviewer("ops")
+
+
+def fill(store: Store) -> dict[str, str]:
+    """Store something of every kind under the store's key. Return tokens and requests."""
+    made = {name: create_token(store, name, by="test")[0] for name in ("ana", "bob")}
+    assert clerk(store).run_sync("go", thread="chat").status == "paused"
+    cycle(store, store, store, "done")
+    made["ready"] = ask(store, "ready")
+    approve(store, made["ready"], token=made["ana"])
+    made["voted"] = ask(store, "voted", quorum=2)
+    approve(store, made["voted"], token=made["ana"])
+    made["asked"] = ask(store, "asked")
+    inbox = Inbox(store)
+    made["refused"] = ask(store, "refused")
+    inbox.decide_sync(made["refused"], inbox.get_sync(made["refused"]).reject("no"), by="ana")
+    grantable = ask(store, "grant")
+    approve(store, grantable, by="ana", grant={"scope": "any", "uses": 5})
+    return made
+
+
+def check_everything(store: Store, made: dict[str, str]) -> None:
+    """Use all of it with the keys of this store."""
+    assert pay(Gate(store, wait=0), "done") == "paid 10", "the stored result"
+    assert pay(Gate(store, wait=0), "ready") == "paid 10"
+    approve(store, made["voted"], token=made["bob"])
+    assert pay(Gate(store, wait=0), "voted", quorum=2) == "paid 10"
+    approve(store, made["asked"], by="ana")
+    assert pay(Gate(store, wait=0), "another") == "paid 10", "by the grant"
+    assert Inbox(store).get_sync(made["refused"]).status == "rejected"
+    inbox = Inbox(store)
+    (request,) = [r for r in inbox.pending_sync() if r.thread == "chat"]
+    inbox.decide_sync(request.id, request.approve(), by="ana")
+    assert clerk(store).resume_sync("chat").output == "Done."
+
+
+def test_rotation_finishes(machine: Opener) -> None:
+    made = fill(machine(K1))
+    store = machine(f"{K2},{K1}")
+    rotated = sign_again(store, by=OPS)
+    assert rotated.key == Keyring.parse(K2).primary_id
+    assert rotated.left == {}
+    nouns = {"people", "tokens", "grants", "refusals", "requests", "runs", "threads", "messages"}
+    assert nouns <= rotated.changed.keys()
+    assert verify(store).ok
+    assert sign_again(store, by=OPS).changed == {}
+    check_everything(machine(K2), made)
+    assert verify(machine(f"{K2},{K1}")).ok
+
+
+def test_rotation_finishes_with_ed25519(machine: Opener) -> None:
+    second = new_key("ed25519")
+    made = fill(machine(PAIR))
+    assert sign_again(machine(f"{second},{PAIR}"), by=OPS).left == {}
+    check_everything(machine(second), made)
+    assert verify(machine(f"{second},{PAIR}")).ok
+
+
+def test_forged_rows_are_not_signed(machine: Opener, url: str) -> None:
+    made = fill(machine(K1))
+    change(url, "UPDATE person SET role = 'admin' WHERE name = 'ana'")
+    change(url, f"UPDATE call SET args = '{{}}' WHERE id = '{made['asked']}'")
+    store = machine(f"{K2},{K1}")
+    rotated = sign_again(store, by=OPS)
+    assert rotated.left == {"people": {"": 1}, "requests": {"": 1}}
+    with pytest.raises((Tampered, UnknownKey)):
+        approve(machine(K2), made["voted"], token=made["ana"])
+    assert not verify(store).ok
+
+
+def test_rotation_runs_beside_writers(machine: Opener) -> None:
+    fill(machine(K1))
+    store, other = machine(f"{K2},{K1}"), machine(f"{K2},{K1}")
+    with ThreadPoolExecutor() as pool:
+        work = pool.submit(lambda: [ask(other, f"run {n}", quorum=2) for n in range(10)])
+        for _ in range(3):
+            sign_again(store, by=OPS)
+        work.result()
+    assert sign_again(store, by=OPS).left == {}
+    assert verify(machine(f"{K2},{K1}")).ok
+
+
+def test_distrusted_key_counts_until_it_leaked(machine: Opener) -> None:
+    old = machine(K1)
+    made = fill(old)
+    leaked_at = old.now()
+    thief, _ = create_token(old, "eve", by="test")
+    late = ask(old, "late", reviewers=["eve"])
+    approve(old, late, token=thief)
+    refund = clerk(old).run_sync("go", thread="late chat").interruptions[0].id
+    approve(old, refund, by="ana", grant={"scope": "any", "uses": 9})
+    store = machine(f"{K2},{K1}")
+    (first,) = ids(K1)
+    with pytest.raises(sayso.errors.NotAllowed, match="eve changed since then"):
+        distrust(store, first, leaked_at, by=OPS)
+    undone = distrust(store, first, leaked_at, by=OPS, remove=["eve"])
+    assert undone.tokens == []  # they ended with the person
+    assert len(undone.grants) == 1
+    assert [person.name for person in undone.people] == ["eve"]
+    assert {call.id for call in undone.calls} == {late, refund}
+    survivor = machine(K2)
+    with pytest.raises(sayso.errors.NotAllowed):
+        approve(survivor, late, token=thief)
+    check_everything(survivor, made)
+    report = verify(machine(f"{K2},{K1}"))
+    words = f"key {first}, which is distrusted since"
+    assert len([problem for problem in report.problems if words in problem.what]) == 2
+
+
+def test_distrusted_key_ends_later_tokens(machine: Opener) -> None:
+    old = machine(K1)
+    made = fill(old)
+    leaked_at = old.now()
+    for name in ("ana", "eve"):
+        create_token(old, name, by="test")
+    undone = distrust(machine(f"{K2},{K1}"), ids(K1)[0], leaked_at, by=OPS, keep=["eve"])
+    assert sorted(token.person for token in undone.tokens) == ["ana", "eve"]
+    assert undone.people == []
+    check_everything(machine(K2), made)
+
+
+def test_key_in_use_cannot_be_distrusted(machine: Opener) -> None:
+    store = machine(K1)
+    (first,) = ids(K1)
+    with pytest.raises(sayso.errors.NotAllowed, match="still signs here"):
+        distrust(store, first, 0, by=OPS)
+    with pytest.raises(sayso.errors.NotAllowed, match="not among the keys"):
+        distrust(store, "00000000", 0, by=OPS)

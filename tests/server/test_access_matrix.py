@@ -151,6 +151,8 @@ EXPECTED: dict[str, dict[str, str]] = {
         "chat": "401 403 403 403 403 403 403 403",
     },
     "get_health": {"none": _ALL},
+    "get_liveness": {"none": "204 204 204 204 204 204 204 204"},
+    "get_readiness": {"none": _ALL},
     "get_metrics": {"none": _ALL},
     "add_person": {"none": "401 403 403 403 403 403 403 201"},
     "change_person": {"none": "401 403 403 403 403 403 403 404"},

@@ -154,6 +154,13 @@ class Issuance(NamedTuple):
     revoked: Micros | None = None
 
 
+class Distrust(NamedTuple):
+    """Since when what a leaked key signed proves nothing, and the event after which it is gone."""
+
+    since: Micros
+    pos: int
+
+
 class SystemThread:
     """Grants, tokens and pruned runs, from the trustworthy events of the system thread."""
 
@@ -172,6 +179,7 @@ class SystemThread:
         #: The events that changed people; and the people after so many of those.
         self._people_seqs: list[int] = []
         self._directories: dict[int, Directory] = {}
+        self.distrusted: dict[str, Distrust] = {}
         #: Refusals that people lifted.
         self.lifted: set[str] = set()
 
@@ -199,20 +207,25 @@ class SystemThread:
         elif event.type == "token_created":
             self.tokens[body["token"]] = Issuance(event, body)
         elif event.type.startswith("person_"):
-            states = self.people.setdefault(body["person"], [])
-            self._people_seqs.append(event.seq)
-            if event.type == "person_removed":
-                states.append(Issuance(event, states[-1].body, event.at))
-            else:
-                states.append(Issuance(event, body))
+            self._apply_to_person(event, body)
         elif event.type == "revoked":
             issued = self.grants[body["grant"]]
             self.grants[body["grant"]] = issued._replace(revoked=event.at)
+        elif event.type == "key_distrusted":
+            self.distrusted[body["key"]] = Distrust(body["since"], event.pos)
         elif event.type == "lifted":
             self.lifted.add(body["refusal"])
         elif event.type == "token_revoked":
             issued = self.tokens[body["token"]]
             self.tokens[body["token"]] = issued._replace(revoked=event.at)
+
+    def _apply_to_person(self, event: Event, body: dict[str, Any]) -> None:
+        states = self.people.setdefault(body["person"], [])
+        self._people_seqs.append(event.seq)
+        if event.type == "person_removed":
+            states.append(Issuance(event, states[-1].body, event.at))
+        else:
+            states.append(Issuance(event, body))
 
     def _is_proven(self, event: Event) -> bool:
         # Anyone can compute a plain hash; then only a seal proves that the pruning was ours.

@@ -47,6 +47,7 @@ from sayso.audit.replay import (
 from sayso.audit.system import Seals, SystemThread, system_row_problems
 from sayso.engine.deciding import eligible
 from sayso.errors import InvalidCall, StoreError
+from sayso.keys import key_id_of
 from sayso.rows import (
     SYSTEM_THREAD,
     Call,
@@ -280,11 +281,25 @@ class _ThreadCheck:
         wrong = wrong or body_problem(event) or self._placement_problem(event)
         if wrong:
             self._report(event.seq, wrong, event.pos)
+        if distrusted := self._distrusted_key(event):
+            self._problems.add(self._problem(event.seq, event.pos, distrusted))
         if not self._chain_broken:
             self._replay(event, trusted=not wrong)
         self.seq = event.seq
         self.pos = event.pos
         self.hash = event.hash
+
+    def _distrusted_key(self, event: Event) -> str:
+        """Return what a leaked key did, from the time when it may have leaked."""
+        leaked = self._system.distrusted
+        key = key_id_of(event.hash)
+        if key in leaked and event.pos > leaked[key].pos:
+            return f"it was added with key {key}, which is distrusted"
+        if leaked and event.type in ("decided", "voted") and event.body is not None:
+            key = key_id_of(str(codec.loads(event.body).get("signature", "")))
+            if key in leaked and event.at >= leaked[key].since:
+                return f"{event.actor} decided with key {key}, which is distrusted since then"
+        return ""
 
     def _is_misplaced(self, event: Event) -> bool:
         """Report a missing or duplicate event. Return whether to skip this one."""

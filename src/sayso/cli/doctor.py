@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +24,7 @@ from sayso.channels.layout import Line, name
 from sayso.cli import common, output
 from sayso.cli.common import Exit, reading
 from sayso.cli.doctor_stores import Check, PostgresChecks, Rows, SqliteChecks, span
+from sayso.cli.keys import rows_text, uses_by_key
 from sayso.engine.people import credential_bytes, person_bytes
 from sayso.errors import KeyMissing, NotFound, SaysoError, StoreError, UnknownKey
 from sayso.keys import ENVIRONMENT
@@ -98,16 +98,6 @@ _PROXIED_AGENTS = (
     "AND substr(scope, length(scope) - 5) <> ':stdio'"
 )
 
-_OPEN_CALLS = (
-    "SELECT c.decision, c.votes FROM run r JOIN call c ON c.run = r.id "
-    "WHERE r.status IN ('running', 'paused') "
-    "AND c.status IN ('asked', 'ready', 'running', 'in_doubt') LIMIT ?"
-)
-_LIVE_GRANTS = "SELECT signature FROM grants WHERE revoked IS NULL LIMIT ?"
-_LIVE_TOKENS = "SELECT signature FROM credential WHERE revoked IS NULL LIMIT ?"
-_MOST_SIGNED = 100_000
-_SIGNED = re.compile(r"\b([0-9a-f]{8})\.[\w-]{43,}")
-
 _EMBEDDED = (
     "embedded: code with this store and key could decide too. This stops the model, not code that "
     "runs as you; rows that were changed without the key are noticed and do not run"
@@ -138,34 +128,28 @@ def _key(store: Store, rows: Rows) -> Iterator[Check]:
     """Report which keys there are, and where they come from."""
     ids = ", ".join(key.id for key in store.keys.keys)
     signs = "" if store.keys.can_sign else "; it can only verify, so decisions are made elsewhere"
-    if os.environ.get(ENVIRONMENT) is not None:
-        yield Check("key", "ok", f"{ids}, from {ENVIRONMENT}{signs}")
+    source = store.keys.source
+    if not os.path.isabs(source):
+        yield Check("key", "ok", f"{ids}, from {source}{signs}")
         return
-    file = Path(f"{address_of(store.url).path}.key")
+    file = Path(source)
     mode = stat.S_IMODE(file.stat().st_mode)
     yield Check("key", "ok", f"{ids}, in {file} (mode {mode:04o}){signs}")
 
 
 def _needed_keys(store: Store, rows: Rows) -> Iterator[Check]:
     """Report keys that open rows need and that are missing, and keys that nothing needs."""
-    needed = {
-        key_id
-        for statement in (_OPEN_CALLS, _LIVE_GRANTS, _LIVE_TOKENS)
-        for row in rows(statement, (_MOST_SIGNED,))
-        for column in row
-        for key_id in _SIGNED.findall(column or "")
-    }
+    needed = uses_by_key(store)
     present = [key.id for key in store.keys.keys]
-    if missing := sorted(needed - {*present}):
+    held = "; ".join(f"{key_id} by {rows_text(needed[key_id])}" for key_id in sorted(needed))
+    if missing := sorted(needed.keys() - {*present, *(key.id for key in store.keys.rows)}):
         words = (
             f"{', '.join(missing)} signed open rows, but is missing here: add it to "
-            f"{ENVIRONMENT} on this machine, after the first key"
+            f"{ENVIRONMENT} on this machine, after the first key ({held})"
         )
         yield Check("keys", "wrong", words)
         return
-    words = (
-        f"open rows were signed with {', '.join(sorted(needed))}" if needed else "none is needed"
-    )
+    words = f"open rows were signed with {held}" if needed else "none is needed"
     if spare := [key_id for key_id in present[1:] if key_id not in needed]:
         words += (
             f"; you can drop {', '.join(spare)} where nobody reads closed requests or the old "

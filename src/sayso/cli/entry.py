@@ -40,6 +40,7 @@ COMMANDS = {
     "people": ("people", "people"),
     "token": ("admin", "tokens"),
     "channels": ("channels", "channels"),
+    "keys": ("keys", "keys"),
     "policy": ("admin", "policy"),
     "audit": ("admin", "audit"),
     "coverage": ("admin", "coverage"),

@@ -55,6 +55,7 @@ _HANDLERS: dict[type[Command], Callable[[UnitOfWork, Any], Any]] = {
     commands.Finish: running.finish,
     commands.Wake: running.wake_run,
     commands.ReadRun: running.read_run,
+    commands.SignAgain: deciding.sign_again,
     commands.VoidVotes: deciding.void_votes,
     commands.Expire: deciding.expire,
     commands.Cancel: deciding.cancel,

@@ -307,6 +307,18 @@ class Undo(CallCommand):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SignAgain(CallCommand):
+    """Sign the approval of a call that has not started with the newest key."""
+
+    name: ClassVar[str] = "sign_again"
+    by: str
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(run=self.run, calls=(self.call,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VoidVotes(CallCommand):
     """Remove the votes of people who may no longer decide a request."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from sayso.engine.asking import doubt_envelope, revise, signed
-from sayso.engine.commands import Cancel, Decide, Expire, Recover, VoidVotes
+from sayso.engine.asking import doubt_envelope, revise, signed, signed_bytes
+from sayso.engine.commands import Cancel, Decide, Expire, Recover, SignAgain, VoidVotes
 from sayso.engine.effects import free_key, key_of, take_key
 from sayso.engine.grants import store_grant
 from sayso.engine.people import own_names, present
@@ -42,6 +42,8 @@ from sayso.types import (
     plain_name,
     requester_name,
 )
+
+V = TypeVar("V", Vote, Decided)
 
 _STEP_UP = {
     "os-user": "decide on the command line",
@@ -277,6 +279,26 @@ def drop_void_votes(work: UnitOfWork, call: Call) -> Call:
     call = work.put_call(call._replace(votes=votes))
     work.emit("votes_voided", actor="engine", call=call, void=void)
     return call
+
+
+def sign_again(work: UnitOfWork, command: SignAgain) -> Call:
+    """Sign the approval of a ready call again, and chain it to an event under the newest key.
+
+    Its start reads the events since the last one that moved it, so older links need no older key.
+    """
+    call = work.require_call(command.call)
+    if call.status is not CallStatus.READY:
+        return call
+    votes = tuple(_signed_again(work, vote) for vote in call.votes)
+    decision = None if call.decision is None else _signed_again(work, call.decision)
+    call = work.put_call(call._replace(votes=votes, decision=decision))
+    work.emit("signed_again", actor=command.by, call=call)
+    return call
+
+
+def _signed_again(work: UnitOfWork, decided: V) -> V:
+    genuine = work.deps.verify(signed_bytes(decided), decided.signature)
+    return replace(decided, signature=work.deps.sign(signed_bytes(decided))) if genuine else decided
 
 
 def void_votes(work: UnitOfWork, command: VoidVotes) -> Call:

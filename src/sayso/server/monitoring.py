@@ -172,12 +172,17 @@ class SharedCheck(Generic[T]):
             running.set_exception(error)
 
 
+#: A probe looks at so many live rows of each kind.
+_PROBED_ROWS = 1000
+
+
 class HealthCheck:
-    """Checks whether a store can be read, and counts the requests that wait in it."""
+    """Checks whether a store can be read and its rows verified; counts the requests in it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._health = SharedCheck(self._read_health)
+        self._readiness = SharedCheck(self._read_readiness)
         self._waiting = SharedCheck(self._read_waiting)
 
     async def check(self) -> Health:
@@ -187,6 +192,14 @@ class HealthCheck:
     def check_sync(self) -> Health:
         """Return the same, from an OS thread."""
         return self._health.result_sync() or _unhealthy(_NO_ANSWER)
+
+    async def check_ready(self) -> Health:
+        """Return within two seconds whether the store can be read, and its rows verified."""
+        return await self._readiness.result() or _unhealthy(_NO_ANSWER)
+
+    def check_ready_sync(self) -> Health:
+        """Return the same, from an OS thread."""
+        return self._readiness.result_sync() or _unhealthy(_NO_ANSWER)
 
     async def count_waiting(self) -> dict[str, int]:
         """Return how many requests wait for people, by status; empty if that is unknown."""
@@ -201,6 +214,24 @@ class HealthCheck:
         status = "waiting for `sayso recover`" if restored else "ok"
         body: dict[str, Json] = {"status": status, "store": "restored" if restored else "ok"}
         return Health(503 if restored else 200, {**body, "version": sayso.__version__})
+
+    def _read_readiness(self) -> Health:
+        health = self._read_health()
+        if health.status != 200:
+            return health
+        keys = self._store.keys
+        try:
+            uses = self._store.key_uses(_PROBED_ROWS)
+        except SaysoError as error:
+            return _unhealthy(str(error))
+        missing = {id for counts in uses.values() for id in counts}
+        missing -= {key.id for key in (*keys.keys, *keys.rows)}
+        if missing:
+            return _unhealthy(
+                f"rows were signed with {', '.join(sorted(missing))}, which is not among the keys "
+                "of this process: see `sayso keys list`"
+            )
+        return health
 
     def _read_waiting(self) -> dict[str, int]:
         try:

@@ -173,7 +173,7 @@ class _Server(uvicorn.Server):
 def serve_worker_metrics(
     address: tuple[str, int], worker: Worker, metrics: Metrics
 ) -> Iterator[str]:
-    """Serve ``/metrics`` and ``/healthz`` inside this block, and yield the URL.
+    """Serve ``/metrics`` and the probes inside this block, and yield the URL.
 
     Raises ``PortTaken`` if the address is in use.
     """
@@ -189,12 +189,15 @@ def serve_worker_metrics(
             if path == "/metrics":
                 metrics.busy.set(worker.busy)
                 self._respond(200, "text/plain; version=0.0.4; charset=utf-8", metrics.render())
-            elif path == "/healthz":
-                status, body = health.check_sync()
+            elif path in ("/healthz", "/readyz"):
+                check = health.check_sync if path == "/healthz" else health.check_ready_sync
+                status, body = check()
                 body["busy"] = worker.busy
                 self._respond(status, "application/json", codec.dumps(body).encode())
+            elif path == "/livez":
+                self._respond(204, "text/plain", b"")
             else:
-                self._respond(404, "text/plain", b"not found: try /metrics or /healthz\n")
+                self._respond(404, "text/plain", b"not found: try /metrics, /readyz or /livez\n")
 
         do_HEAD = do_GET
 

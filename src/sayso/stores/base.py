@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -336,6 +337,14 @@ class StoreReads(Protocol):
         """Return how many counts of open requests differ from the requests, for the audit."""
         ...
 
+    def key_uses(self, most: int) -> dict[str, Counter[str]]:
+        """Count the ids of the keys that live rows hold, by what the rows are."""
+        ...
+
+    def has_signed(self, key_id: str) -> bool:
+        """Return whether a key has sealed the store, or the store was created with it."""
+        ...
+
     def waiting(self) -> dict[str, int]:
         """Count the requests that need a person, as ``asked`` and ``in_doubt``."""
         ...
@@ -567,6 +576,10 @@ class Store(StoreReads, Protocol):
         """
         ...
 
+    def rekey(self, table: str, after: Sequence[Any] | None) -> Rekeyed:
+        """Sign the next rows of a table again with the first key (``stores.sql.rekeying``)."""
+        ...
+
     def prune(self, before: Micros, by: str) -> dict[str, int]:
         """Delete the contents of runs that ended before then; the chain stays verifiable."""
         ...
@@ -577,6 +590,17 @@ class Store(StoreReads, Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Rekeyed(NamedTuple):
+    """What became of one batch of rows."""
+
+    #: The key of the last row; ``None`` after the last batch.
+    last: tuple[Any, ...] | None
+    #: How many rows were signed again.
+    changed: int
+    #: How many rows still need another key, by its id; "" for rows that fail their check.
+    left: Counter[str]
 
 
 class Transaction(Protocol):

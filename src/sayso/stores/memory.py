@@ -23,6 +23,7 @@ from sayso.stores.base import (
     Boundary,
     Hub,
     Listener,
+    Rekeyed,
     commit_name,
     engine_deps,
     run_commands,
@@ -33,6 +34,7 @@ from sayso.stores.sql.leases import renew_saved
 from sayso.stores.sql.maintenance import find_unsealed, prune, prune_in_batches, seal_moved
 from sayso.stores.sql.migrate import migrate, read_meta
 from sayso.stores.sql.reads import Snapshot, move_cursor, put_deliveries
+from sayso.stores.sql.rekeying import rekey
 from sayso.stores.sql.statements import SQLITE
 from sayso.stores.sql.transaction import SqlTransaction, StoreParts, ToolCache
 from sayso.stores.sqlite.files import Reservations, fetch_all, interrupted
@@ -150,6 +152,10 @@ class MemoryStore(SqliteReads):
             return None
         find = partial(find_unsealed, self._rows)
         return self._schedule.seal_if_due(self.now(), find, self._seal)
+
+    def rekey(self, table: str, after: Sequence[Any] | None) -> Rekeyed:
+        with self._transaction("rekey"):
+            return rekey(self._execute, self.keys, self._decode, table, after)
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:
         def prune_batch(runs: list[str]) -> dict[str, int]:

@@ -249,6 +249,40 @@ async def get_health(request: Request) -> JsonResponse:
     return JsonResponse({**body, "busy": service.worker.busy}, status)
 
 
+@router.head("/readyz", include_in_schema=False)
+@router.get(
+    "/readyz",
+    tags=["health"],
+    summary="Check whether the server can work",
+    response_model=HealthView,
+    responses={503: {"model": HealthView, "description": "Send no requests to this server"}},
+    openapi_extra=NO_AUTH,
+)
+async def get_readiness(request: Request) -> JsonResponse:
+    """Return 200 if `/healthz` does, and this server has the keys of the rows in use; else 503.
+
+    A server that is not ready does not need a restart: it becomes ready once the store is back.
+    """
+    service = service_of(request)
+    status, body = await service.health.check_ready()
+    ready = status == 200 and service.feed.running
+    return JsonResponse({**body, "busy": service.worker.busy}, 200 if ready else 503)
+
+
+@router.head("/livez", include_in_schema=False)
+@router.get(
+    "/livez",
+    tags=["health"],
+    summary="Check that the server answers",
+    status_code=204,
+    response_class=Response,
+    openapi_extra=NO_AUTH,
+)
+async def get_liveness() -> Response:
+    """Return 204 whatever the state of the store: only a server that hangs needs a restart."""
+    return Response(status_code=204)
+
+
 @router.get(
     "/metrics",
     tags=["health"],

@@ -36,6 +36,7 @@ from sayso.stores.base import (
     Due,
     Hub,
     Listener,
+    Rekeyed,
     SnapshotLost,
     commit_name,
     engine_deps,
@@ -88,6 +89,7 @@ from sayso.stores.sql.maintenance import (
     seal_moved,
 )
 from sayso.stores.sql.reads import Snapshot, SqlReads, move_cursor, put_deliveries
+from sayso.stores.sql.rekeying import rekey
 from sayso.stores.sql.statements import POSTGRES, ResultSet
 from sayso.stores.sql.transaction import StoreParts, ToolCache
 from sayso.types import Micros
@@ -727,6 +729,13 @@ class PostgresStore(OrderedEvents):
             statement = "SELECT hash FROM seal WHERE n = ?"
             transaction.probe = lambda rows: rows(statement, (n,)) == [(digest,)]
         return seal
+
+    def rekey(self, table: str, after: Sequence[Any] | None) -> Rekeyed:
+        def body(transaction: PooledTransaction) -> Rekeyed:
+            execute = transaction.execute
+            return rekey(execute, self.keys, self._decode, table, after, POSTGRES)
+
+        return self._write("rekey", body)
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:
         def one(runs: list[str]) -> dict[str, int]:

@@ -53,7 +53,7 @@ class ReadOnlySqlStore(SqlReads):
         raise StoreError(f"{self.url} was opened read-only: open it without read_only to write")
 
     transact = renew = reserve = move_cursor = put_deliveries = _refuse
-    seal = seal_if_due = prune = mark_recovered = _refuse
+    seal = seal_if_due = prune = rekey = mark_recovered = _refuse
 
     def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Listener:
         return self._hub.subscribe(thread, listener)

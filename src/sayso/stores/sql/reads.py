@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import partial
@@ -77,6 +78,7 @@ from sayso.stores.row_checks import UNCHECKED, Decode, RowDecoder, log, tampered
 from sayso.stores.seals import Seal, seal_from
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql import statistics
+from sayso.stores.sql.rekeying import has_signed, key_uses
 from sayso.stores.sql.statements import Dialect, Execute, Rows
 from sayso.stores.sql.transaction import ToolCache
 from sayso.types import Grant, Micros, Refusal, look_of
@@ -738,6 +740,12 @@ class SqlReads:
 
     def groups(self, query: Query, viewer: Viewer) -> list[RequestGroup]:
         return RequestPage(self._rows, self._dialect, self._decode, query).groups(viewer)
+
+    def key_uses(self, most: int) -> dict[str, Counter[str]]:
+        return key_uses(self._rows, most)
+
+    def has_signed(self, key_id: str) -> bool:
+        return has_signed(self._rows, key_id)
 
     def waiting(self) -> dict[str, int]:
         counted = "SELECT list_status, sum(many) FROM open_count GROUP BY list_status"

@@ -37,6 +37,7 @@ from sayso.stores.base import (
     Boundary,
     Hub,
     Listener,
+    Rekeyed,
     commit_name,
     engine_deps,
     run_commands,
@@ -52,6 +53,7 @@ from sayso.stores.sql.maintenance import (
 )
 from sayso.stores.sql.migrate import another, newest_version, read_meta, upgraded
 from sayso.stores.sql.reads import Snapshot, move_cursor, put_deliveries
+from sayso.stores.sql.rekeying import rekey
 from sayso.stores.sql.statements import SQLITE, Execute, ResultSet
 from sayso.stores.sql.transaction import SqlTransaction, StoreParts, ToolCache
 from sayso.stores.sqlite.files import (
@@ -698,6 +700,15 @@ class SqliteStore(SqliteReads):
         look = Operation("seal", lambda _: self._seal_when_due(self._ready()))
         seal: Seal | None = self._submit(look)
         return seal
+
+    def rekey(self, table: str, after: Sequence[Any] | None) -> Rekeyed:
+        def body(_: SqlTransaction) -> Rekeyed:
+            self._row_cache.forget()
+            execute = fetching(self._ready())
+            return rekey(execute, self.keys, self._decode, table, after)
+
+        rekeyed: Rekeyed = self._submit(Operation("rekey", body))
+        return rekeyed
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:
         def one(runs: list[str]) -> dict[str, int]:
