@@ -23,6 +23,7 @@ READ = re.compile(r'"(SAYSO_\w+)"')
 VARIABLES = {
     "SAYSO_AGENTS": "`sayso hook test`: the folder in which npm installed the coding agents.",
     "SAYSO_KEY": "The keyring that signs and verifies, newest key first. See [keys](keys.md).",
+    "SAYSO_KEY_FILE": "A file with the keyring, instead of `SAYSO_KEY`.",
     "SAYSO_OIDC_SECRET": "The client secret for [sign-in](sign-in.md) with OpenID Connect.",
     "SAYSO_ROW_KEY": "The key of the rows, for a process that only has a public key.",
     "SAYSO_STORE": "The store, for every command without `--store`.",

@@ -210,7 +210,7 @@ class Keyring:
     rows: tuple[RowKey, ...] = field(default=(), repr=False)
     is_ephemeral: bool = False
     #: Where the keys come from: a variable, or the path of a file.
-    source: str = ""
+    source: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         derived = tuple(key.row for key in self.keys if key.row is not None)

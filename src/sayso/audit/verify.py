@@ -295,7 +295,7 @@ class _ThreadCheck:
         key = key_id_of(event.hash)
         if key in leaked and event.pos > leaked[key].pos:
             return f"it was added with key {key}, which is distrusted"
-        if leaked and event.type in ("decided", "voted") and event.body is not None:
+        if leaked and event.type in ("decided", "voted", "held") and event.body is not None:
             key = key_id_of(str(codec.loads(event.body).get("signature", "")))
             if key in leaked and event.at >= leaked[key].since:
                 return f"{event.actor} decided with key {key}, which is distrusted since then"
