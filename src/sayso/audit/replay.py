@@ -133,8 +133,8 @@ class ExpectedCall(Expected):
     reminds: int | None = None
     escalates: int | None = None
     escalated: bool = False
-    #: The signatures of the votes that were given before it escalated.
-    early_votes: frozenset[str] = frozenset()
+    #: By whom and when the votes were given that came before it escalated.
+    early_votes: frozenset[tuple[str, Micros]] = frozenset()
     #: The recorded decision; if a policy or a grant decided, only ``by``, ``at`` and ``digest``.
     decision: Decided | None = None
     by_rule: bool = False
@@ -286,7 +286,7 @@ def _escalated(expected: ExpectedCall, event: Event, body: Body) -> None:
     if expected.escalates is None or expected.escalates > event.at:
         raise ImpossibleEvent("it escalated before the time or twice")
     expected.escalated = True
-    expected.early_votes = frozenset(vote.signature for vote in expected.votes)
+    expected.early_votes = frozenset((vote.by, vote.at) for vote in expected.votes)
     _set_timers(expected, event, body)
 
 

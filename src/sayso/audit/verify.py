@@ -62,7 +62,7 @@ from sayso.rows import (
 from sayso.stores.base import ListedCall, SearchKey, SnapshotLost, Store, StoreReads
 from sayso.stores.listing import UNASKED, is_listed_right, list_status_of, search_key_of, words_of
 from sayso.stores.row_checks import is_genuine_tool, names_tool, row_wrong
-from sayso.types import Decided, Refusal, Vote
+from sayso.types import Decided, Micros, Refusal, Vote
 
 #: How many threads, and events, are read from one snapshot: then the database can clean up.
 _BATCH = 200
@@ -501,10 +501,10 @@ class _ThreadCheck:
         return self._listing_problem(found)
 
     def _people_problem(
-        self, call: Call, decision: Vote | Decided, early_votes: Collection[str]
+        self, call: Call, decision: Vote | Decided, early_votes: Collection[tuple[str, Micros]]
     ) -> str:
         """Return what is wrong with a decision by the record of people, or ""."""
-        if decision.signature in early_votes:
+        if (decision.by, decision.at) in early_votes:
             call = call._replace(escalated=False)
         directory = self._system.directory(decision.people_seq)
         if eligible(call, directory, decision.at) != (decision.eligible, decision.eligible_digest):
