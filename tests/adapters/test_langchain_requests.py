@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
-from langchain_google_genai import ChatGoogleGenerativeAI
 from langchain_world import CONFIG, Chat, World, go
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
@@ -24,22 +23,32 @@ pytestmark = pytest.mark.filterwarnings("ignore:Parameters .* should be specifie
 SERVERS: Any = [{"type": "url", "url": "https://example.com", "name": "files"}]
 
 
-class Claude(ChatAnthropic):
-    """Anthropic's model, without the network."""
+# Both packages take seconds to import, which the other workers of a test run need not spend.
 
-    def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
-        return ChatResult(generations=[ChatGeneration(message=AIMessage("Done."))])
 
-    async def _agenerate(self, *args: Any, **kwargs: Any) -> ChatResult:
-        return self._generate()
+@functools.cache
+def claude_class() -> Any:
+    """Return Anthropic's model, without the network."""
+    from langchain_anthropic import ChatAnthropic
+
+    class Claude(ChatAnthropic):
+        def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
+            return ChatResult(generations=[ChatGeneration(message=AIMessage("Done."))])
+
+        async def _agenerate(self, *args: Any, **kwargs: Any) -> ChatResult:
+            return self._generate()
+
+    return Claude
 
 
 def claude(**options: Any) -> Any:
     own = copy.deepcopy(options)  # LangChain changes the dicts that it is given
-    return Claude(model_name="claude-sonnet-4-5", api_key="none", **own)
+    return claude_class()(model_name="claude-sonnet-4-5", api_key="none", **own)
 
 
 def gemini(**options: Any) -> Any:
+    from langchain_google_genai import ChatGoogleGenerativeAI
+
     return ChatGoogleGenerativeAI(model="gemini-2.5-pro", api_key="none", **options)
 
 
