@@ -19,6 +19,10 @@ class Phone(Protocol):
 
     channel: ChatChannel
 
+    def names(self, user: int) -> tuple[str, str]:
+        """Return a person's account and workspace."""
+        ...
+
     def shown(self, user: int) -> list[dict[str, Any]]:
         """Return the requests' messages of a person: text, and buttons by label."""
         ...
@@ -45,7 +49,8 @@ class ChannelStory:
         for name, user in people:
             code = world.code(name, phone.channel.name)
             await phone.link(user, code)
-            await until_async(lambda user=user: world.is_linked(phone.channel.name, str(user)))
+            names = phone.names(user)
+            await until_async(lambda names=names: world.is_linked(phone.channel.name, *names))
 
     async def one(self, phone: Phone, user: int, count: int = 1) -> dict[str, Any]:
         """Return the newest message of a person once there are so many."""

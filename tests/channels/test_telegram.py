@@ -23,6 +23,9 @@ class TelegramPhone:
         self.channel = TelegramChannel(TOKEN, api=fake.url, spacing=0, **options)
         self._last: dict[str, Any] = {}
 
+    def names(self, user: int) -> tuple[str, str]:
+        return str(user), ""
+
     def shown(self, user: int) -> list[dict[str, Any]]:
         return [
             m
@@ -103,13 +106,25 @@ async def test_webhook_needs_its_secret(world: KitWorld, fake: FakeTelegram) -> 
         body = json.dumps(fake.write(77, f"/start {code}")).encode()
         header = "x-telegram-bot-api-secret-token"
         for headers in ({}, {header: "wrong"}, {header: "ä"}):
-            assert await phone.channel.receive(headers, body, desk) == 401
+            assert await phone.channel.receive(headers, body, desk) == (401, "", "text/plain")
         assert not world.is_linked("telegram", "77")
-        assert await phone.channel.receive({header: "s3cret"}, b"[", desk) == 400
-        assert await phone.channel.receive({header: "s3cret"}, body, desk) == 200
+        assert await phone.channel.receive({header: "s3cret"}, b"[", desk) == (
+            400,
+            "",
+            "text/plain",
+        )
+        assert await phone.channel.receive({header: "s3cret"}, body, desk) == (
+            200,
+            "",
+            "text/plain",
+        )
         assert world.is_linked("telegram", "77")
         answers = len(fake.messages)
-        assert await phone.channel.receive({header: "s3cret"}, body, desk) == 200
+        assert await phone.channel.receive({header: "s3cret"}, body, desk) == (
+            200,
+            "",
+            "text/plain",
+        )
         assert len(fake.messages) == answers  # the same event once more
     method, fields = next(call for call in fake.calls if call[0] == "setWebhook")
     assert fields["url"] == "https://sayso.example/channels/telegram/webhook"

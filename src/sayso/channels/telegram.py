@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sayso.channels.kit.cards import Card
-from sayso.channels.kit.channel import TryLater, Undeliverable
+from sayso.channels.kit.channel import Received, TryLater, Undeliverable
 from sayso.channels.kit.desk import Desk, Press, button_value
 from sayso.inbox.accounts import Account
 from sayso.rows import Delivery
@@ -146,17 +146,17 @@ class TelegramChannel:
                 await self._handle(update, desk)
                 offset = update.update_id + 1
 
-    async def receive(self, headers: Mapping[str, str], body: bytes, desk: Desk) -> int:
-        """Take an update that was posted; return the status of the answer."""
+    async def receive(self, headers: Mapping[str, str], body: bytes, desk: Desk) -> Received:
+        """Take an update that was posted, if it has the secret."""
         given = headers.get("x-telegram-bot-api-secret-token", "")
         if not self._secret or not hmac.compare_digest(given.encode(), self._secret.encode()):
-            return 401
+            return Received(401)
         try:
             update = Update.de_json(json.loads(body), await self._started())
         except (ValueError, TypeError, KeyError, AttributeError):
-            return 400
+            return Received(400)
         await self._handle(update, desk)
-        return 200
+        return Received(200)
 
     async def _handle(self, update: Update, desk: Desk) -> None:
         event = str(update.update_id)

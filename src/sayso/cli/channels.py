@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import unquote, urlsplit
 
 import typer
 
@@ -17,6 +18,7 @@ from sayso.inbox.accounts import CODE_SECONDS, new_code
 
 if TYPE_CHECKING:
     from sayso.channels.kit.service import ChatChannel
+    from sayso.channels.mail import Tls
 
 channels = typer.Typer(
     help="Link your accounts, and test the bots that ask people.",
@@ -34,7 +36,30 @@ TelegramToken = Annotated[
 ]
 
 
-def configured_channels(telegram_token_file: Path | None, page_url: str) -> Sequence[ChatChannel]:
+SlackToken = Annotated[
+    Path | None,
+    typer.Option(
+        "--slack-token-file",
+        metavar="FILE",
+        help="Ask people in Slack with the bot of this token; or $SAYSO_SLACK_TOKEN.",
+    ),
+]
+MailServer = Annotated[
+    str,
+    typer.Option(
+        "--mail-server",
+        metavar="URL",
+        help="Send mail through smtps://USER@HOST, from $SAYSO_MAIL_FROM.",
+    ),
+]
+
+
+def configured_channels(
+    telegram_token_file: Path | None,
+    slack_token_file: Path | None,
+    mail_server: str,
+    page_url: str,
+) -> Sequence[ChatChannel]:
     """Return the channels that options and the environment name."""
     made: list[ChatChannel] = []
     token = secret_of(telegram_token_file, "SAYSO_TELEGRAM_TOKEN")
@@ -48,7 +73,50 @@ def configured_channels(telegram_token_file: Path | None, page_url: str) -> Sequ
         if secret and not page_url.startswith("https://"):
             raise Usage("$SAYSO_TELEGRAM_SECRET asks for a webhook: pass --page-url https://…")
         made.append(TelegramChannel(token, secret=secret, page=page_url, api=api))
+    slack = secret_of(slack_token_file, "SAYSO_SLACK_TOKEN")
+    if slack:
+        try:
+            from sayso.channels.slack import SlackChannel
+        except ImportError as error:
+            raise Usage(str(error)) from None
+        app_token = os.environ.get("SAYSO_SLACK_APP_TOKEN", "")
+        signing_secret = os.environ.get("SAYSO_SLACK_SIGNING_SECRET", "")
+        try:
+            made.append(SlackChannel(slack, app_token=app_token, signing_secret=signing_secret))
+        except ValueError:
+            raise Usage(
+                "Slack also needs $SAYSO_SLACK_APP_TOKEN for its socket, or "
+                "$SAYSO_SLACK_SIGNING_SECRET for /channels/slack/webhook"
+            ) from None
+    if mail_server:
+        made.append(_mail(mail_server, page_url))
     return made
+
+
+def _mail(address: str, page_url: str) -> ChatChannel:
+    """Return the channel of an SMTP server: ``smtps://user@host:port`` or ``smtp://…``."""
+    try:
+        from sayso.channels.mail import MailChannel
+    except ImportError as error:
+        raise Usage(str(error)) from None
+    parts = urlsplit(address)
+    sender = os.environ.get("SAYSO_MAIL_FROM", "")
+    if parts.scheme not in ("smtp", "smtps") or not parts.hostname or parts.password or not sender:
+        raise Usage(
+            "--mail-server is smtps://USER@HOST or smtp://USER@HOST, without the password, which "
+            "is in $SAYSO_MAIL_PASSWORD; $SAYSO_MAIL_FROM is the sender's address"
+        )
+    loopback = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    tls: Tls = "tls" if parts.scheme == "smtps" else "none" if loopback else "starttls"
+    return MailChannel(
+        parts.hostname,
+        parts.port or (465 if tls == "tls" else 587),
+        sender,
+        page=page_url,
+        user=unquote(parts.username or ""),
+        password=os.environ.get("SAYSO_MAIL_PASSWORD", ""),
+        tls=tls,
+    )
 
 
 def secret_of(path: Path | None, variable: str) -> str:
@@ -86,13 +154,20 @@ def link(
 def check_bot(
     channel: Annotated[str, typer.Argument(metavar="CHANNEL", help="Such as telegram.")],
     telegram_token_file: TelegramToken = None,
+    slack_token_file: SlackToken = None,
+    mail_server: MailServer = "",
     page_url: Annotated[
         str, typer.Option("--page-url", metavar="URL", help="The public URL of the web app.")
     ] = "",
     json: common.AsJson = False,
 ) -> None:
     """Ask the platform whether it knows the bot, and show who the bot is."""
-    made = {each.name: each for each in configured_channels(telegram_token_file, page_url)}
+    made = {
+        each.name: each
+        for each in configured_channels(
+            telegram_token_file, slack_token_file, mail_server, page_url
+        )
+    }
     if channel not in made:
         raise Usage(f"{channel} is not configured: pass its token, as to `sayso serve`")
 

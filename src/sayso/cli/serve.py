@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sayso.cli import common
-from sayso.cli.channels import TelegramToken, configured_channels
+from sayso.cli.channels import MailServer, SlackToken, TelegramToken, configured_channels
 from sayso.cli.common import Usage
 from sayso.errors import InvalidCall
 from sayso.inbox import os_user
@@ -125,6 +125,8 @@ def serve(
     oidc: OidcFile = None,
     trusted_proxy: ProxyFile = None,
     telegram_token_file: TelegramToken = None,
+    slack_token_file: SlackToken = None,
+    mail_server: MailServer = "",
     log_json: common.LogJson = False,
     store: common.StoreUrl = common.DEFAULT_STORE,
 ) -> None:
@@ -170,7 +172,7 @@ def serve(
         oidc=oidc_settings,
         proxy=None if trusted_proxy is None else ProxySettings.load(trusted_proxy),
         webhooks=_endpoints(webhook or (), webhook_secret_file, webhook_private, page_url),
-        channels=configured_channels(telegram_token_file, page_url),
+        channels=configured_channels(telegram_token_file, slack_token_file, mail_server, page_url),
         page_url=page_url,
     )
 

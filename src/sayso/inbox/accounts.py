@@ -86,6 +86,14 @@ def link_account(store: Store, account: Account, code: str) -> LinkedAccount:
     return LinkedAccount(account, rights(store, Proven(person.name, proof=account.hash)))
 
 
+def confirm_address(store: Store, by: Reviewer, channel: str, code: str) -> LinkedAccount:
+    """Link the address to which a code was sent, for the person who got the code."""
+    source = store.credential(token_hash(code))
+    if source is None or source.kind != "code" or source.person != by.name:
+        raise Unauthenticated(_BAD_CODE)
+    return link_account(store, Account(channel, "", account_of(source).user), code)
+
+
 def linked_person(store: Store, account: Account) -> Proven | None:
     """Return the person who linked an account, with their rights now; ``None`` if nobody has."""
     link = store.credential(account.hash)

@@ -272,6 +272,12 @@ class CheckBody(Body):
     unset: list[str] = []
 
 
+class LinkCodeBody(Body):
+    """A code that was sent to your address."""
+
+    code: str = Field(max_length=100)
+
+
 class LoginBody(Body):
     """The secret of a one-time link (the part after ``#``), or a token."""
 
@@ -1053,8 +1059,8 @@ class OwnChannelPage(Page[OwnChannelView]):
 class LinkCodeView(View):
     """A code that links one account, once."""
 
-    code: str
-    send: str = Field(description="what to send to the bot")
+    code: str | None = Field(description="null if it was sent to your address")
+    send: str | None = Field(description="what to send to the bot")
     ends_at: datetime
 
 

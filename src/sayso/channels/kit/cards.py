@@ -7,12 +7,14 @@ link. The same function answers when a button is pressed, so a message gives no 
 
 from __future__ import annotations
 
+from base64 import b32encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
 from sayso import text
 from sayso.channels.card import clock
+from sayso.keys import Keyring
 from sayso.redaction import MaskedRequest, mask_request, masked_title
 from sayso.rows import Call, Delivery
 from sayso.types import ASSURANCE, HIGH_RISKS, Request
@@ -23,6 +25,8 @@ MOST_LINES = 30
 MOST_TEXT = 1500
 _MOST_OPTIONS = 8
 _MOST_LABEL = 60
+#: A form has a field for each argument.
+_MOST_FIELDS = 20
 #: How many characters of the digest a button repeats.
 PREFIX = 8
 
@@ -59,6 +63,8 @@ class Card:
     buttons: tuple[Button, ...] = ()
     #: Why there are no buttons.
     why: str = ""
+    #: A code that decides, for messages without buttons of their own.
+    code: str = ""
     #: What became of the request; then there are neither lines nor buttons.
     outcome: str = ""
 
@@ -94,10 +100,18 @@ def card_of(
         return Card(title=title, facts=facts, link=link, why=why)
     lines, rest = _cut(list(_lines(masked.request)))
     why = refusal_of(call, request, masked, rest, chat=chat)
-    buttons = () if why else tuple(_buttons(request))
+    buttons = () if why else tuple(_buttons(request, masked.request))
     if rest:
         lines = [*lines, f"… {text.many(rest, 'more line')}"]
     return Card(title=title, facts=facts, lines=tuple(lines), link=link, buttons=buttons, why=why)
+
+
+def code_of(keys: Keyring, row: Delivery) -> str:
+    """Return the code of a message. Nobody can compute it without the store's key."""
+    parts = (row.id, row.channel, row.target, row.person, row.request, row.digest, row.nonce)
+    mac = keys.row_mac("\0".join(("code", *parts)).encode()).rpartition(".")[2]
+    letters = b32encode(bytes.fromhex(mac)[:10]).decode()
+    return "-".join(letters[at : at + 4] for at in (0, 4, 8, 12))
 
 
 def digest_card(count: int, page: str) -> Card:
@@ -150,7 +164,7 @@ def refusal_of(call: Call, request: Request, masked: MaskedRequest, cut: int, *,
     return ""
 
 
-def _buttons(request: Request) -> Iterator[Button]:
+def _buttons(request: Request, shown: Request) -> Iterator[Button]:
     allowed = request.allowed
     question = request.question
     if question is not None and not question.multiple and question.schema is None:
@@ -163,7 +177,8 @@ def _buttons(request: Request) -> Iterator[Button]:
     elif question is None:
         if "approve" in allowed:
             yield Button("approve", "Approve")
-        if "edit" in allowed and request.args and request.written is None:
+        form = request.written is None and 0 < len(request.args) <= _MOST_FIELDS
+        if "edit" in allowed and form and shown.args == request.args:
             yield Button("edit", "Edit…")
     yield Button("reject", "Reject")
     yield Button("reason", "Reject with a reason…")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sayso.channels.kit.cards import Card
 from sayso.errors import SaysoError
@@ -42,6 +42,14 @@ class Channel(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class Received(NamedTuple):
+    """The answer to what a platform posted."""
+
+    status: int
+    body: str = ""
+    type: str = "text/plain"
 
 
 class TryLater(SaysoError):

@@ -9,13 +9,14 @@ where, and what they typed. Whatever does not match decides nothing, and the ans
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sayso.channels.kit.cards import PREFIX, card_of, outcome_of
+from sayso.channels.kit.cards import PREFIX, card_of, code_of, outcome_of
 from sayso.channels.kit.planner import Target, delivery_id, new_delivery
 from sayso.channels.kit.sender import Observer, read_request
 from sayso.errors import AlreadyDecided, Conflict, SaysoError, TooMany
@@ -39,6 +40,7 @@ _LOOK_AGAIN = 0.1
 
 STALE = "This message is out of date: the request has changed since. Use the newer one."
 FOREIGN = "This message is not one that Sayso sent here, so nothing was decided."
+WRONG_CODE = "This code is not the one in the mail, so nothing was decided."
 _UNLINKED = (
     "This account is not linked to a person, so it cannot decide. Get a code on the account page "
     "or with `sayso channels link {}`, and send it here."
@@ -155,7 +157,9 @@ class Desk:
             if verb == "answer":
                 decision = request.respond(text)
             elif verb == "edit":
-                decision = request.edit(dict(fields or {}))
+                if not fields:
+                    raise Refused("Nothing was changed, so nothing was decided: press Approve.")
+                decision = request.edit(dict(fields))
             else:
                 decision = request.reject(text.strip())
             return await self._decide(request, decision, person, delivery)
@@ -225,6 +229,21 @@ class Desk:
             raise Refused(card.why or "This button does not exist.")
         return verb, delivery, request, person
 
+    async def enter_code(self, delivery_id: str, code: str, verb: str, reason: str) -> Answer:
+        """Decide with the code of a mail."""
+        row = await to_thread(self._store.delivery, delivery_id)
+        if row is None or row.channel != self._channel or not row.message:
+            return Answer(WRONG_CODE)
+        expected = code_of(self._store.keys, row)
+        given = code.upper().replace(" ", "")
+        if not hmac.compare_digest(given.encode(), expected.encode()):
+            return Answer(WRONG_CODE)
+        account = Account(self._channel, "", row.target)
+        press = Press(account, row.target, row.message, button_value(row, verb))
+        if verb == "reason":
+            return await self.typed(press, reason)
+        return await self.press(press)
+
     # -- what is asked with a message of its own, which the person replies to
 
     async def asked(self, press: Press, prompt: str) -> None:
@@ -232,7 +251,9 @@ class Desk:
         now = self._store.now()
         row = new_delivery(self._channel, Target(press.target), "", "", f"reply:{prompt}", now)
         content = json.dumps([press.message, press.value])
-        row = row._replace(state="seen", message=content, next_at=now + _ASKED)
+        # With a MAC: what is typed next would otherwise count for whatever the row says.
+        signed = json.dumps([content, self._store.keys.row_mac(_reply_bytes(row.id, content))])
+        row = row._replace(state="seen", message=signed, next_at=now + _ASKED)
         await to_thread(self._store.put_deliveries, [row])
 
     async def replied(self, account: Account, target: str, prompt: str, text: str) -> Answer | None:
@@ -243,8 +264,15 @@ class Desk:
             return None
         if row.next_at <= self._store.now():
             return Answer("That was too long ago: press the button again.")
-        message, value = json.loads(row.message)
+        content, mac = json.loads(row.message)
+        if not self._store.keys.check_row(_reply_bytes(row_id, content), mac):
+            return Answer(FOREIGN)
+        message, value = json.loads(content)
         return await self.typed(Press(account, target, message, value), text)
+
+
+def _reply_bytes(row_id: str, content: str) -> bytes:
+    return f"reply\0{row_id}\0{content}".encode()
 
 
 def _decision(request: Request, verb: str) -> Decision:

@@ -14,9 +14,10 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Protocol
 
-from sayso.channels.kit.cards import Card, card_of, digest_card
+from sayso.channels.kit.cards import Card, card_of, code_of, digest_card
 from sayso.channels.kit.channel import Channel, TryLater, Undeliverable
 from sayso.channels.kit.planner import MANY, addresses, open_requests
 from sayso.errors import StoreClosed
@@ -178,6 +179,8 @@ class Sender:
         chat = row.target in [account.user for account in accounts]
         now = moment(self._store.now())
         card = card_of(call, request, row, self._page, now, chat=chat)
+        if self._channel.takes_mail and card.buttons:
+            card = replace(card, code=code_of(self._store.keys, row))
         return card, bool(card.outcome)
 
     def _may_get(self, row: Delivery) -> bool:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Annotated, Any
+from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Path, Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
+from sayso.channels.kit.channel import Received
 from sayso.channels.kit.service import ChannelRunner, ChannelService
 from sayso.errors import NotFound
 from sayso.inbox import directory
-from sayso.inbox.accounts import CODE_SECONDS, account_of, new_code
+from sayso.inbox.accounts import CODE_SECONDS, account_of, confirm_address, new_code
 from sayso.rows import Credential
 from sayso.server.auth import CurrentChatUser
 from sayso.server.openapi import NO_AUTH, errors
 from sayso.server.responses import JsonResponse
-from sayso.server.schemas import LinkCodeView, OwnChannelPage
+from sayso.server.schemas import LinkCodeBody, LinkCodeView, OwnChannelPage, json_body
 from sayso.server.service import service_of
 from sayso.stores.base import Store
 from sayso.sync import read, to_thread
@@ -77,12 +80,43 @@ async def list_own_channels(request: Request, who: CurrentChatUser) -> JsonRespo
 async def link_own_channel(
     request: Request, who: CurrentChatUser, channel: ChannelName
 ) -> JsonResponse:
-    """Return a one-time code. Send it to the bot from the account within ten minutes."""
+    """Return a one-time code. Send it to the bot from the account within ten minutes.
+
+    Where there is no bot, as for mail, the code is sent to your address, and you confirm it.
+    """
     store = service_of(request).store
-    runner = _channel(request, channel)
-    code = await to_thread(new_code, store, who.reviewer, runner.channel.name)
-    ends = store.now() + CODE_SECONDS * SECOND
-    return JsonResponse({"code": code, "send": f"/start {code}", "ends_at": iso(ends)})
+    platform = _channel(request, channel).channel
+    ends = iso(store.now() + CODE_SECONDS * SECOND)
+    if not platform.takes_mail:
+        code = await to_thread(new_code, store, who.reviewer, channel)
+        return JsonResponse({"code": code, "send": f"/start {code}", "ends_at": ends})
+    person = await read(store, store.person, who.name)
+    address = "" if person is None else person.mail
+    if not address:
+        raise NotFound("you have no mail address: ask an admin to add it")
+    code = await to_thread(new_code, store, who.reviewer, channel, address)
+    await platform.send_code(address, code)
+    return JsonResponse({"code": None, "send": None, "ends_at": ends})
+
+
+@router.post(
+    "/api/me/channels/{channel}/confirm",
+    summary="Link the address to which a code was sent",
+    status_code=204,
+    response_class=Response,
+    responses=errors(400, 401, 403, 404, 409, 413, 422, 429),
+)
+async def confirm_own_address(
+    request: Request,
+    who: CurrentChatUser,
+    channel: ChannelName,
+    body: Annotated[LinkCodeBody, json_body(LinkCodeBody)],
+) -> Response:
+    """Link your address with the code that was sent there."""
+    store = service_of(request).store
+    _channel(request, channel)
+    await to_thread(confirm_address, store, who.reviewer, channel, body.code.strip())
+    return Response(status_code=204)
 
 
 @router.delete(
@@ -107,6 +141,38 @@ async def unlink_own_account(
     return Response(status_code=204)
 
 
+_FORM = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Decide with a code</title>
+<meta name="viewport" content="width=device-width">
+<h1>Decide with a code</h1><p role="status">{}</p>
+<form method="post"><p><label>Code <input name="code" autocomplete="off" required></label></p>
+<p><label>Reason, if you reject <input name="reason"></label></p>
+<p><button name="verb" value="approve">Approve</button>
+<button name="verb" value="reason">Reject</button></p></form></html>"""
+
+
+@router.get("/channels/mail/{message}", include_in_schema=False)
+async def show_code_form(request: Request, message: str) -> Response:
+    """Show where to enter the code of a mail. Scanners open it, so it says and decides nothing."""
+    _channel(request, "mail")
+    return _form("Enter the code from the mail.")
+
+
+@router.post("/channels/mail/{message}", include_in_schema=False)
+async def decide_with_code(request: Request, message: str) -> Response:
+    """Decide with the code of a mail."""
+    runner = _channel(request, "mail")
+    service_of(request).limits.count_check(f"mail {message:.40}")
+    fields = parse_qs((await request.body()).decode("utf-8", "replace"))
+    code, verb, reason = ((fields.get(name) or [""])[0] for name in ("code", "verb", "reason"))
+    answer = await runner.desk.enter_code(message, code, verb, reason)
+    return _form(answer.text)
+
+
+def _form(words: str) -> Response:
+    headers = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
+    return HTMLResponse(_FORM.format(escape(words)), headers=headers)
+
+
 @router.post("/channels/{channel}/webhook", include_in_schema=False, openapi_extra=NO_AUTH)
 async def receive_from_platform(request: Request, channel: str) -> Response:
     """Take what a platform sends. The channel checks that it is the platform."""
@@ -114,5 +180,5 @@ async def receive_from_platform(request: Request, channel: str) -> Response:
     receive = getattr(runner.channel, "receive", None)
     if receive is None:
         raise NotFound(f"the channel {channel!r:.80} takes nothing over HTTP")
-    status = await receive(dict(request.headers), await request.body(), runner.desk)
-    return Response(status_code=status)
+    reply: Received = await receive(dict(request.headers), await request.body(), runner.desk)
+    return Response(reply.body, reply.status, media_type=reply.type or None)

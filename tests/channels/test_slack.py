@@ -1,0 +1,161 @@
+"""Slack: the story over HTTP, with the real Bolt and a fake of Slack's API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+from channel_story import ChannelStory
+from fake_slack import SECRET, TEAM, FakeSlack
+from kit_world import KitWorld
+from waiting import until_async
+
+from sayso.channels.slack import SlackChannel
+
+_events = count(1)
+
+
+class SlackPhone:
+    def __init__(self, fake: FakeSlack) -> None:
+        self.fake = fake
+        self.channel = SlackChannel("xoxb-x", signing_secret=SECRET, api=fake.url, spacing=0)
+        self.desk: Any = None
+        self._last: Any = None
+
+    def names(self, user: int) -> tuple[str, str]:
+        return f"U{user}", TEAM
+
+    def shown(self, user: int) -> list[dict[str, Any]]:
+        name = f"DU{user}"
+        return [m for (where, _), m in sorted(self.fake.messages.items()) if where == name]
+
+    async def post(self, headers: dict[str, str], body: bytes) -> Any:
+        return await self.channel.receive(headers, body, self.desk)
+
+    async def link(self, user: int, code: str) -> None:
+        reply = await self.post(*self.fake.message(f"U{user}", f"link {code}", f"E{next(_events)}"))
+        assert reply.status == 200
+
+    def payload(self, user: int, label: str, **changes: Any) -> dict[str, Any]:
+        (channel, ts), message = next(
+            pair
+            for pair in sorted(self.fake.messages.items(), reverse=True)
+            if pair[0][0] == f"DU{user}" and label in pair[1]["buttons"]
+        )
+        button = dict(message["buttons"][label])
+        button["value"] = changes.get("data", button["value"])
+        if "place" in changes:
+            channel, ts = f"DU{changes['place']}", "1.9"
+        return {
+            "type": "block_actions",
+            "team": {"id": changes.get("team", TEAM)},
+            "user": {"id": f"U{changes.get('by', user)}", "team_id": changes.get("team", TEAM)},
+            "api_app_id": "A1",
+            "trigger_id": f"t{next(_events)}",
+            "channel": {"id": channel},
+            "message": {"ts": ts},
+            "actions": [button | {"type": "button", "block_id": "b"}],
+        }
+
+    async def press(self, user: int, label: str, **changes: Any) -> str:
+        told, views = len(self.fake.told), len(self.fake.views)
+        self._last = self.payload(user, label, **changes)
+        assert (await self.post(*self.fake.interaction(self._last))).status == 200
+        await until_async(lambda: len(self.fake.told) > told or len(self.fake.views) > views)
+        return self.fake.told[-1] if len(self.fake.told) > told else ""
+
+    async def submit(self, user: int, **texts: str) -> Any:
+        """Send the last form."""
+        view = self.fake.views[-1]
+        values = {
+            block["block_id"]: {"value": {"value": block["element"].get("initial_value", "")}}
+            for block in view["blocks"]
+        }
+        values |= {name: {"value": {"value": text}} for name, text in texts.items()}
+        return await self.post(
+            *self.fake.interaction(
+                {
+                    "type": "view_submission",
+                    "team": {"id": TEAM},
+                    "user": {"id": f"U{user}", "team_id": TEAM},
+                    "api_app_id": "A1",
+                    "trigger_id": f"t{next(_events)}",
+                    "view": view | {"id": "V1", "state": {"values": values}},
+                }
+            )
+        )
+
+    async def reason(self, user: int, text: str) -> str:
+        await self.press(user, "Reject with a reason…")
+        assert (await self.submit(user, text=text)).status == 200
+        return ""
+
+    async def repeat(self) -> None:
+        told = len(self.fake.told)
+        assert (await self.post(*self.fake.interaction(self._last))).status == 200
+        assert len(self.fake.told) == told
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeSlack]:
+    made = FakeSlack()
+    yield made
+    made.close()
+
+
+class _Phone(SlackPhone):
+    """Knows the desk of the world that runs."""
+
+    def __init__(self, fake: FakeSlack, world: KitWorld) -> None:
+        super().__init__(fake)
+        self._world = world
+
+    async def post(self, headers: dict[str, str], body: bytes) -> Any:
+        self.desk = self._world.desk
+        return await super().post(headers, body)
+
+
+@pytest.fixture
+def phone(fake: FakeSlack, world: KitWorld) -> _Phone:
+    return _Phone(fake, world)
+
+
+class TestSlack(ChannelStory):
+    pass
+
+
+async def test_form_edits_arguments(world: KitWorld, phone: _Phone) -> None:
+    world.people("ana")
+    async with world.running(phone.channel):
+        await TestSlack().started(world, phone, ("ana", 77))
+        request_id = await world.ask()
+        await TestSlack().one(phone, 77)
+        await phone.press(77, "Edit…")
+        wrong = await phone.submit(77, euros="many")
+        assert json.loads(wrong.body)["response_action"] == "errors"
+        assert await world.status(request_id) == "pending"
+        await phone.submit(77, euros="25")
+        await TestSlack().outcome(phone, 77, "Approved with changes by ana")
+    assert (await world.inbox.get(request_id)).args == {"order": "A-17", "euros": 25}
+
+
+async def test_forged_and_foreign_posts_decide_nothing(world: KitWorld, phone: _Phone) -> None:
+    world.people("ana")
+    async with world.running(phone.channel):
+        await TestSlack().started(world, phone, ("ana", 77))
+        request_id = await world.ask()
+        await TestSlack().one(phone, 77)
+        headers, body = phone.fake.interaction(phone.payload(77, "Approve"))
+        for changes in (
+            {"x-slack-signature": "v0=00"},
+            {"x-slack-signature": "ä"},
+            {"x-slack-request-timestamp": "1"},
+            {"x-slack-request-timestamp": "x"},
+        ):
+            assert (await phone.post(headers | changes, body)).status == 401
+        foreign = phone.payload(77, "Approve", team="T2")
+        assert (await phone.post(*phone.fake.interaction(foreign))).status == 200
+        assert await world.status(request_id) == "pending"
