@@ -27,6 +27,7 @@ TEXT = [{"id": "m", "role": "user", "parts": [{"type": "text", "text": "Send it"
 TOKEN = {"token": 1}
 CALLER = {"caller": "use:c1"}
 BODIES: dict[str, Any] = {
+    "confirm_own_address": {"code": "x"},
     "open_request": {"tool": "refund"},
     "report_released": {"run": "r", **CALLER, "ok": True, "result": "x", "tool": "t"},
     "note_prompt": {"run": "r"},
@@ -161,6 +162,10 @@ EXPECTED: dict[str, dict[str, str]] = {
     "list_own_sessions": {"none": "401 403 403 200 200 200 200 200"},
     "end_own_sessions": {"none": "401 403 403 200 200 200 200 200"},
     "end_own_session": {"none": "401 403 403 404 404 404 404 404"},
+    "list_own_channels": {"none": "401 403 403 200 200 200 200 200"},
+    "link_own_channel": {"none": "401 403 403 404 404 404 404 404"},
+    "confirm_own_address": {"none": "401 403 403 404 404 404 404 404"},
+    "unlink_own_account": {"none": "401 403 403 404 404 404 404 404"},
     "create_token": {"none": "401 403 403 403 403 403 403 201"},
     "end_sessions": {"none": "401 403 403 403 403 403 403 422"},
     "list_people": {"none": _ADMIN},

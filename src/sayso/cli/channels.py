@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import typer
 
-from sayso.cli import common, output
+from sayso.cli import common
 from sayso.cli.common import Usage
 from sayso.inbox import add_person
 from sayso.inbox.accounts import CODE_SECONDS, new_code
@@ -145,6 +145,8 @@ def link(
         if token_file is None and box.store.person(by.name) is None:
             add_person(box.store, by.name, by=by, role="admin")  # who could make any token
         code = new_code(box.store, by, channel)
+    from sayso.cli import output  # loads rich, which `sayso serve` does not need
+
     body = {"channel": channel, "code": code, "seconds": CODE_SECONDS}
     words = f"Within {CODE_SECONDS // 60} minutes, send this to the bot:  /start {code}"
     output.emit(body, words, json=json)
@@ -181,4 +183,6 @@ def check_bot(
         bot = asyncio.run(check())
     except Exception as error:
         raise Usage(f"{channel}: {type(error).__name__}: {error}") from None
+    from sayso.cli import output
+
     output.emit({"channel": channel, "bot": bot}, f"{channel}: the bot is {bot}.", json=json)

@@ -275,7 +275,7 @@ class CheckBody(Body):
 class LinkCodeBody(Body):
     """A code that was sent to your address."""
 
-    code: str = Field(max_length=100)
+    code: str = Field(max_length=100, examples=["haN0Tu8t7-pchLOb_Wqy0w"])
 
 
 class LoginBody(Body):
