@@ -288,9 +288,10 @@ export interface Lines {
 
 /** A code that links one account, once. */
 export interface LinkCode {
-  code: string;
+  /** null if it was sent to your address */
+  code: string | null;
   /** what to send to the bot */
-  send: string;
+  send: string | null;
   ends_at: string;
 }
 
