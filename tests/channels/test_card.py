@@ -242,3 +242,10 @@ def test_skeleton_follows_references() -> None:
     made = skeleton(schema)
     assert (made["to"], made["x"]) == ({"zip": "", "kind": "home"}, None)
     assert str(made).count("'up'") < 8
+
+
+def test_card_shows_second_stage_of_escalation(request_: Request) -> None:
+    at = NOW + timedelta(minutes=30)
+    stages = replace(request_, reviewers=("ana",), escalates_at=at, escalate_to=("group:leads",))
+    shown = " ".join("\n".join(drawn(stages)).split())
+    assert f"from {clock(at, NOW)}, group:leads may decide too" in shown

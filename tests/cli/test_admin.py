@@ -38,6 +38,14 @@ def test_policy_check_names_rule_and_reason(world: World) -> None:
     assert "drop_table is denied: never" in words
     assert "does not match" in words
     world.cli(*check, "x", "--args", "[]", code=2)
+    assert "notified at once: every channel of the reviewers" in world.cli(*check, "x")
+    file.write_text(
+        '[[rule]]\nreviewers = "ana"\nnotify = ["push", "slack:#ops"]\nremind_after = "10m"\n'
+        'escalate_after = "30m"\nescalate_to = ["group:leads"]\n'
+    )
+    said = " ".join(world.cli(*check, "x").split())
+    assert "notified at once: push, slack:#ops reminded after 600 s" in said
+    assert "after 1800 s, group:leads may decide too, and is notified" in said
     world.cli(*check, "x", "--at", "noon", code=2)
     file.write_text("[[rule]]\nnonsense = 1\n")
     assert "unknown key 'nonsense'" in world.cli("policy", "check", str(file), code=1)

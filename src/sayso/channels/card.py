@@ -126,6 +126,9 @@ def _facts(request: Request, now: datetime) -> Iterator[Line]:
         yield _fact("risk", "; ".join(map(text.inline, request.risk.reasons)))
     if request.reviewers:
         yield _fact("reviewer", " or ".join(map(name, request.reviewers)))
+    if request.escalates_at is not None:
+        added = " or ".join(map(name, request.escalate_to))
+        yield _fact("from", f"{clock(request.escalates_at, now)}, {added} may decide too")
     if request.quorum > 1:
         yield _fact("votes", _votes(request))
 
