@@ -106,7 +106,7 @@ def _fetch_server() -> None:
     """Start ``uvx sayso demo`` again with the extra ``server``. Return if uvx did not start it.
 
     uvx installs a package without extras into an environment that nobody keeps. Under ``uv run``,
-    the project is the place to add the extra. See docs/decisions/0074-uvx-fetches-the-server.md.
+    the project is the place to add the extra. See docs/decisions/0075-uvx-fetches-the-server.md.
     """
     uv = os.environ.get("UV")
     if not uv or "UV_RUN_RECURSION_DEPTH" in os.environ:
