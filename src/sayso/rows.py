@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
@@ -269,6 +270,10 @@ class Call(NamedTuple):
         return tuple.__new__(Call, (*self[:-2], seq, mac))
 
 
+#: The names of runs that are made for one call, outside of ``gate.run``.
+MADE_FOR_ONE = re.compile("run_[0-9a-f]{16}")
+
+
 class Run(NamedTuple):
     """One execution of an agent; also its own entry in the queue.
 
@@ -312,6 +317,16 @@ class Run(NamedTuple):
     def with_mac(self, seq: int, mac: str = "") -> Run:
         """Return the row with its last two fields, which only the end of a transaction knows."""
         return tuple.__new__(Run, (*self[:-2], seq, mac))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether one of its calls is open: it waits, may start, runs, or is in doubt."""
+        return bool(self.asked or self.ready or self.running or self.in_doubt)
+
+    @property
+    def made_for_one(self) -> bool:
+        """Whether it was made for a call outside of ``gate.run``, which also ends it."""
+        return self.thread == self.id and MADE_FOR_ONE.fullmatch(self.id) is not None
 
     def leased(self, now: Micros) -> bool:
         """Return whether a process holds the run right now."""

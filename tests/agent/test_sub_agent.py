@@ -280,7 +280,7 @@ async def test_cancelled_call_cancels_its_inner_run(world: World) -> None:
     (nested,) = (await outer.resume("t", decisions=[request.approve()])).interruptions
     await world.inbox.cancel(request.id, by="ana", reason="not needed")
     assert (await world.inbox.get(nested.id)).status == "cancelled"
-    assert [run.status for run in _runs(world)] == ["paused", "cancelled"]
+    assert [run.status for run in _runs(world)] == ["running", "cancelled"]
     assert ((await outer.resume("t")).status, world.ran) == ("done", [])
 
 

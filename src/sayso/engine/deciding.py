@@ -338,14 +338,16 @@ def _conclude(work: UnitOfWork, call: Call, decided: Decided) -> Call:
     if decided.type == "reject":
         return _reject(work, call, decided)
     if decided.type == "respond":
-        return _close(work, call, CallStatus.DONE if doubted else CallStatus.RESPONDED, decided)
+        call = _close(work, call, CallStatus.DONE if doubted else CallStatus.RESPONDED, decided)
+        wake_or_end(work, call)
+        return call
     call = work.move(call, CallStatus.READY, decision=decided, grant=None)
     overturned: dict[str, Any] = {}
     if not doubted:
         count_rejection(work, call, rejected=False)
         overturned = overturn(work, call, decided.by)
     _emit(work, call, decided, **overturned)
-    wake_or_end(work)  # in the same transaction
+    wake_or_end(work, call)  # in the same transaction
     return call
 
 
@@ -367,9 +369,12 @@ def _reject(work: UnitOfWork, call: Call, decided: Decided) -> Call:
         call = _close(work, call, CallStatus.REJECTED, decided, **facts)
     if decided.stop and work.require_run().status in LIVE:
         reason = f"{decided.by} rejected {call.id} and stopped the run"
+        wake(work)
         stop_run(work, reason, CallStatus.CANCELLED, decided.by)
-    elif refusal is not None:
+        return call
+    if refusal is not None:
         show_to_waiting_calls(work, refusal)
+    wake_or_end(work, call)
     return call
 
 
@@ -382,7 +387,6 @@ def _close(work: UnitOfWork, call: Call, to: CallStatus, decided: Decided, **fac
             free_key(work, call)
     call = work.move(call, to, decision=decided, result=result)
     _emit(work, call, decided, **facts)
-    wake_or_end(work)  # in the same transaction
     return call
 
 
@@ -525,7 +529,7 @@ def expire(work: UnitOfWork, command: Expire) -> Call:
     if call.terms.on_expiry == "cancel":
         stop_run(work, f"{call.id} expired", CallStatus.CANCELLED, "clock")
     else:
-        wake(work)
+        wake_or_end(work, call)
     return call
 
 
@@ -544,8 +548,7 @@ def cancel(work: UnitOfWork, command: Cancel) -> Run:
     if command.call is not None:
         call = work.require_call(command.call)
         if call.status in _CLOSABLE:
-            _close_unstarted(work, call, to, command.by, command.reason)
-            wake(work)
+            wake_or_end(work, _close_unstarted(work, call, to, command.by, command.reason))
         return work.require_run()
     if work.require_run().status in LIVE:
         stop_run(work, command.reason or str(to), to, command.by)
@@ -563,11 +566,12 @@ def stop_run(work: UnitOfWork, reason: str, to: CallStatus, by: str) -> None:
         work.emit("stopping", actor=by, reason=reason)
 
 
-def _close_unstarted(work: UnitOfWork, call: Call, to: CallStatus, by: str, reason: str) -> None:
+def _close_unstarted(work: UnitOfWork, call: Call, to: CallStatus, by: str, reason: str) -> Call:
     # A cancelled call has the reason in place of a result.
     result = reason if to is CallStatus.CANCELLED and reason else None
     call = work.move(call, to, result=result)
     work.emit(str(to), actor=by, call=call, reason=reason)
+    return call
 
 
 def recover(work: UnitOfWork, command: Recover) -> tuple[Call, ...]:

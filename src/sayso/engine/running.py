@@ -81,11 +81,25 @@ def read_run(work: UnitOfWork, command: commands.ReadRun) -> Run:
     return work.require_run()
 
 
-def wake_or_end(work: UnitOfWork) -> None:
-    """Make the run due after a decision or a late result, or end it if it was cancelled."""
+def wake_or_end(work: UnitOfWork, call: Call) -> None:
+    """Make the run due after a decision or a late result, or end it.
+
+    A run that waits for nobody is not paused. It ends if it was cancelled, and also if its last
+    call has ended and nobody comes back to end it: a guard outside of runs, a hook and a remote
+    agent make one call, and their process may be gone.
+    """
     wake(work)
-    if work.require_run().stop:
+    run = work.require_run()
+    if run.stop:
         refresh_run(work)
+    elif run.status in LIVE and not (run.is_open or run.leased(work.now)):
+        if run.made_for_one:
+            succeeded = call.status in (CallStatus.RESPONDED, CallStatus.DONE)
+            end_run(work, RunStatus.DONE if succeeded else RunStatus.FAILED)
+        elif call.caller or is_remote(call.binds):
+            end_run(work, RunStatus.DONE)
+        else:
+            work.set_run(RunStatus.RUNNING)
 
 
 def check_token(run: Run, token: int) -> None:
@@ -369,7 +383,7 @@ def _record(
     actor = actor or f"attempt:{call.attempt}"
     work.emit("recorded", actor=actor, call=call, ok=ok, result=result, late=late, **more)
     if late:
-        wake_or_end(work)  # another process may hold the run by now, and keeps it
+        wake_or_end(work, call)  # another process may hold the run by now, and keeps it
     else:
         refresh_run(work, hold=hold)
     return call
@@ -577,9 +591,13 @@ def finish(work: UnitOfWork, command: commands.Finish) -> Run:
             if call.status is CallStatus.READY and call.is_read and call.attempt:
                 close_read(work, call, call.attempt, False, call.result or "it has no result")
         run = work.require_run()
-    if run.asked or run.ready or run.running or run.in_doubt:
+    if run.is_open:
         refresh_run(work, wake_seen=command.wake_seen)
         return work.require_run()
-    run = work.set_run(RunStatus(command.status), owner=None, ready_at=None, output=command.output)
-    work.emit("finished", actor=f"agent:{run.agent}", status=command.status)
+    return end_run(work, RunStatus(command.status), command.output)
+
+
+def end_run(work: UnitOfWork, status: RunStatus, output: str | None = None) -> Run:
+    run = work.set_run(status, owner=None, ready_at=None, output=output)
+    work.emit("finished", actor=f"agent:{run.agent}", status=str(status))
     return run

@@ -21,7 +21,6 @@ import heapq
 import inspect
 import itertools
 import os
-import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +32,7 @@ from sayso.forking import call_in_child, process
 from sayso.gate import os_threads
 from sayso.gate.driver import Driver
 from sayso.gate.options import MAX_NAME, checked_string
-from sayso.rows import Call, Run
+from sayso.rows import MADE_FOR_ONE, Call, Run
 from sayso.sync import on_loop, run_sync
 
 _scopes: contextvars.ContextVar[tuple[RunScope, ...]] = os_threads.follow(
@@ -48,8 +47,6 @@ T = TypeVar("T")
 _context_is_traceable: contextvars.ContextVar[bool] = os_threads.follow(
     contextvars.ContextVar("sayso_rooted", default=False), False
 )
-
-_MADE_FOR_ONE = re.compile("run_[0-9a-f]{16}")
 
 
 class RunScope:
@@ -87,7 +84,7 @@ class RunScope:
         self.name = name
         self.requester = requester
         #: Made for one call, which also ends it.
-        self.alone = alone or (not prefix and bool(_MADE_FOR_ONE.fullmatch(name)))
+        self.alone = alone or (not prefix and bool(MADE_FOR_ONE.fullmatch(name)))
         #: Just made, so that nothing of it is in the store yet.
         self.fresh = alone
         #: An agent's tool asks within the run that called it, under a key of its own.

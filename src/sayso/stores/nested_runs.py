@@ -171,7 +171,7 @@ def finish_after(store: Store, call: Call) -> None:
 
 def finish_remote_run(store: Store, run: Run) -> bool:
     """Finish a remote agent's run if all its calls have ended. Return whether it was finished."""
-    if run.asked or run.ready or run.running or run.in_doubt:
+    if run.is_open:
         return False
     calls = store.calls_of(run.id)
     over = bool(calls) and all(is_remote(call.binds) for call in calls)
