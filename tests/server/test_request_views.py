@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from served import FINANCE_ONLY, FOR_FINANCE, Serve, Served, opened
 
+from sayso import Policy, Rule
 from sayso.server import request_views
 
 
@@ -159,6 +160,25 @@ def test_groups_count_only_visible_requests(serve: Serve) -> None:
     assert high["count"] == 1
     assert high["values"]["risk"] == [{"value": "high", "count": 1}, {"value": "low", "count": 3}]
     assert high["values"]["tool"] == [{"value": "pay", "count": 1}]
+
+
+def test_yours_counts_what_a_person_may_decide(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = Rule(tool="pay", verdict="ask", quorum=2, reviewers=["group:finance"])
+    served = serve(policy=Policy([rule]))
+    agent = served.client(served.token("bot", "agent"))
+    made = [opened(agent, tool="pay", key=f"p{n}") for n in range(3)]
+    opened(agent, tool="send", key="s")
+    ana, root = served.token("ana", "reviewer", "finance"), served.token("root", "admin")
+    assert [counted(served, who)["yours"] for who in (ana, root)] == [4, 1]
+    body = {"type": "approve", "seen_digest": made[0]["digest"]}
+    path = f"/api/requests/{made[0]['id']}/decision"
+    assert served.client(ana).post(path, json=body).json()["status"] == "pending"
+    assert counted(served, ana)["yours"] == 3  # it waits for a second person
+    assert counted(served, ana, status="any")["yours"] == 0
+    monkeypatch.setattr(request_views, "_MOST_JUDGED", 1)
+    assert [counted(served, who)["yours"] for who in (ana, root)] == [4, 1]
 
 
 def test_groups_and_list_refuse_the_same_filters(serve: Serve) -> None:

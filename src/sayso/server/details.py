@@ -161,7 +161,7 @@ def secrets_of_scope(store: Store, scope: str, tool_digest: str) -> Secrets:
     return secrets_in((codec.loads(scope).get("const"), parameters))
 
 
-def run_view(run: Run, secrets: Secrets, *, withheld: bool = False) -> dict[str, Json]:
+def run_view(run: Run, secrets: Secrets, title: str, *, withheld: bool = False) -> dict[str, Json]:
     """Return a run for a list. ``withheld`` hides the output: the run made calls for others."""
     output = run.output
     if output is not None:
@@ -169,7 +169,9 @@ def run_view(run: Run, secrets: Secrets, *, withheld: bool = False) -> dict[str,
     return {
         "id": run.id,
         "thread": run.thread,
+        "title": title,
         "agent": inline(run.agent),
+        "held": run.owner is not None,
         "status": str(run.status),
         "stop": inline(redact(run.stop, None, secrets).value),
         "requester": inline(requester_name(run.requester)),

@@ -7,7 +7,7 @@ and is inert. Pages display ``shown``; the raw arguments fill an edit form.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from sayso.redaction import (
 )
 from sayso.rows import Call
 from sayso.server.responses import to_json
-from sayso.stores.base import RequestGroup, Store
+from sayso.stores.base import RequestGroup, Store, Viewer
 from sayso.stores.listing import is_for, short
 from sayso.types import ASSURANCE, DECISIONS, Json, Request, Reviewer, iso, plain_name
 from sayso.views import request_json
@@ -166,6 +166,11 @@ def _shown_question(question: dict[str, Json] | None) -> Json:
     }
 
 
+def shown_title(request: Request) -> str:
+    """Return the title as people read it in lists, with its secrets masked."""
+    return masked_title(request, mask_request(request).request)
+
+
 def summarize(request: Request) -> str:
     """Return one line about a request for lists, with its secrets masked and cut where long."""
     masked = mask_request(request).request
@@ -222,6 +227,12 @@ def possible_decisions(request: Request, by: Reviewer) -> tuple[list[str], str]:
     return [name for name in request.allowed if name in DECISIONS], ""
 
 
+def waits_for(request: Request, by: Reviewer) -> bool:
+    """Return whether a request waits for this person, who has not voted on it yet."""
+    can, _ = possible_decisions(request, by)
+    return bool(can) and not any(vote.by == by.name for vote in request.votes)
+
+
 # -- pages of requests
 
 #: How many store pages to read for a reader who may see few of the requests.
@@ -231,6 +242,8 @@ _MAX_PAGE = 8_000_000
 #: Characters of JSON to cache in all, and for one request.
 _MAX_CACHED = 4_000_000
 _MAX_ENTRY = 20_000
+#: Up to so many pending requests are judged one by one, to count those that wait for a person.
+_MOST_JUDGED = 100
 #: What the requests of a group have in common; each is also a filter of the list.
 _GROUPED = ("kind", "agent", "tool", "risk")
 
@@ -303,11 +316,36 @@ class RequestListCache:
                     counts[getattr(group, name)] += group.count
             values[name] = [{"value": key, "count": counts[key]} for key in sorted(counts) if key]
         groups = [group for group in all_groups if matches(group)]
+        count = sum(group.count for group in groups)
         return {
-            "count": sum(group.count for group in groups),
+            "count": count,
+            "yours": self._yours(by, filters, count, matches, mine=mine),
             "items": [_group_view(group) for group in groups],
             "values": values,
         }
+
+    def _yours(
+        self,
+        by: Reviewer,
+        filters: dict[str, Any],
+        count: int,
+        matches: Callable[[RequestGroup], bool],
+        *,
+        mine: bool,
+    ) -> int:
+        """Count the pending requests that wait for this person. Of many, those for their names."""
+        if filters["status"] != "pending":
+            return 0
+        if count <= _MOST_JUDGED:
+            viewer = viewer_of(by, mine=mine)
+            rows, _ = self._reader.page({**filters, "limit": _MOST_JUDGED})
+            calls = [call for _, call in rows if may_see(by, call) and is_for(viewer, call)]
+            if len(calls) >= count:  # the page has them all
+                return sum(waits_for(self._entry(call).request, by) for call in calls)
+        if by.role != "admin":
+            return count
+        named = Viewer(names=names_of(by), only_theirs=mine)
+        return sum(group.count for group in self._reader.groups(filters, named) if matches(group))
 
     def _entry(self, call: Call) -> CachedRequest:
         with self._lock:

@@ -870,6 +870,10 @@ class GroupsView(View):
     """Exact counts of the requests that match, however many there are."""
 
     count: int
+    yours: int = Field(
+        description="how many of them wait for your decision; above 100 requests, how many are for "
+        "everyone, for you or for your groups"
+    )
     items: list[GroupView]
     values: FilterValues
 
@@ -947,8 +951,10 @@ class RunView(View):
     model_config = ConfigDict(extra="allow")
     id: str
     thread: str
+    title: str = Field(description="of its first request that you may see; may be empty")
     agent: str
     status: RunStatus
+    held: bool = Field(description="whether a process works on it now")
     stop: str = Field(description="why it was cancelled; may be empty")
     requester: str
     created_at: datetime

@@ -12,13 +12,13 @@ import { ConnectionStatus } from "./ConnectionStatus";
 import { pagesOf } from "./pages";
 import { UserMenu } from "./UserMenu";
 
-/** The number of pending requests, formatted; empty until it is loaded. */
+/** How many pending requests this person may decide, formatted; empty until it is loaded. */
 function useOpenCount(active: boolean): string {
   const open = useResource(active ? "count" : null, (signal) => api.groups({ status: "pending" }, signal));
   useChanges((events) => {
     if (events.some((event) => !["started", "recorded"].includes(event.type))) open.reload();
   }, 1_000);
-  return open.data ? thousands(open.data.count) : "";
+  return open.data ? thousands(open.data.yours) : "";
 }
 
 function Search({ inbox }: { inbox: boolean }): ReactElement {

@@ -79,8 +79,8 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
   const alone = phone && !id;
   const ListTag = alone ? "main" : "section";
   useEffect(() => {
-    document.title = inbox.count ? `(${thousands(inbox.count)}) Inbox · Sayso` : "Inbox · Sayso";
-  }, [inbox.count]);
+    document.title = inbox.yours ? `(${thousands(inbox.yours)}) Inbox · Sayso` : "Inbox · Sayso";
+  }, [inbox.yours]);
 
   /** Go to the next or previous request. Unfolds a group and loads rows if needed. */
   const move = async (by: 1 | -1) => {
@@ -254,7 +254,7 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
       ) : (
         !phone && (
           <main className="inbox-detail inbox-overview">
-            <Overview pending={inbox.loading && empty ? null : inbox.count} filtered={filtered} />
+            <Overview pending={inbox.loading && empty ? null : inbox.count} yours={inbox.yours} filtered={filtered} />
           </main>
         )
       )}

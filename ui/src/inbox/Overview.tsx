@@ -19,10 +19,12 @@ import { clearFilters, FILTERS } from "./Filters";
 interface Props {
   /** The number of pending requests; null while they are loading. */
   pending: number | null;
+  /** How many of them this person may decide. */
+  yours: number;
   filtered: boolean;
 }
 
-export function Overview({ pending, filtered }: Props): ReactElement {
+export function Overview({ pending, yours, filtered }: Props): ReactElement {
   const me = useMe();
   const last = useResource("last", (signal) => api.requests({ status: "closed", sort: "newest", limit: 1 }, signal));
   useChanges(() => last.reload(), 400);
@@ -30,7 +32,12 @@ export function Overview({ pending, filtered }: Props): ReactElement {
   const never = pending === 0 && !filtered && last.data?.items.length === 0;
   return (
     <div className="overview">
-      <h1>{heading(pending, filtered)}</h1>
+      <h1>{heading(pending, yours, filtered)}</h1>
+      {pending !== null && pending > yours && (
+        <p className="muted">
+          {pending - yours === 1 ? "1 more waits" : `${thousands(pending - yours)} more wait`} for other people.
+        </p>
+      )}
       {pending !== null && pending > 0 && (
         <p className="muted">
           Select one from the list, or press <kbd>j</kbd>. Press <kbd>?</kbd> for all shortcuts.
@@ -61,10 +68,11 @@ export function Overview({ pending, filtered }: Props): ReactElement {
   );
 }
 
-function heading(pending: number | null, filtered: boolean): string {
+function heading(pending: number | null, yours: number, filtered: boolean): string {
   if (pending === null) return "Inbox";
   if (pending === 0) return filtered ? "No requests match" : "No pending requests";
-  return pending === 1 ? "1 request needs your review" : `${thousands(pending)} requests need your review`;
+  if (yours === 0) return "No request needs your review";
+  return yours === 1 ? "1 request needs your review" : `${thousands(yours)} requests need your review`;
 }
 
 const EXAMPLES: [string, string][] = [

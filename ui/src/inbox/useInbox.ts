@@ -22,6 +22,8 @@ interface InboxState {
   rows: Record<string, Rows>;
   /** The exact number of matching requests. The list may show fewer until it is reloaded. */
   count: number;
+  /** How many of them wait for this person. */
+  yours: number;
   values: FilterValues | undefined;
   /** New requests that the list does not show yet. */
   arrived: number;
@@ -45,6 +47,7 @@ const START: InboxState = {
   groups: [],
   rows: {},
   count: 0,
+  yours: 0,
   values: undefined,
   arrived: 0,
   loading: true,
@@ -77,7 +80,7 @@ type Found = [Groups, Page<Request>];
  * Groups and their rows. They come from two API calls, so either may be newer: a row without a group
  * gets one, and a group with a higher count than it has rows loads the rest.
  */
-function listOf([counted, page]: Found, sort: Sort, removed: Removed[]): Pick<InboxState, "groups" | "rows" | "count"> {
+function listOf([counted, page]: Found, sort: Sort, removed: Removed[]): Pick<InboxState, "groups" | "rows" | "count" | "yours"> {
   const stale = byGroup(page.items.filter((request) => isStale(removed, request)));
   const fresh = byGroup(page.items.filter((request) => !isStale(removed, request)));
   const groups = counted.items.map((group) => ({ ...group, count: group.count - (stale.get(groupKey(group))?.length ?? 0) }));
@@ -90,7 +93,8 @@ function listOf([counted, page]: Found, sort: Sort, removed: Removed[]): Pick<In
     rows[groupKey(group)] = { items, next: page.next, more: items.length < group.count };
   }
   const shown = groups.filter((group) => group.count > 0);
-  return { groups: sortGroups(shown, sort), rows, count: shown.reduce((sum, group) => sum + group.count, 0) };
+  const count = shown.reduce((sum, group) => sum + group.count, 0);
+  return { groups: sortGroups(shown, sort), rows, count, yours: Math.max(0, counted.yours + count - counted.count) };
 }
 
 /** Whether the list shows a pending request, or is about to load one. */
@@ -200,6 +204,7 @@ export function useInbox(query: Query, sort: Sort): Inbox {
       setState((old) => ({
         ...old,
         count: old.count - gone.length,
+        yours: old.yours - gone.length,
         groups: old.groups
           .map((group) => ({ ...group, count: group.count - (left.get(groupKey(group))?.length ?? 0) }))
           .filter((group) => group.count > 0 || old.rows[groupKey(group)]?.items.some(({ id }) => !ids.includes(id))),
@@ -267,6 +272,7 @@ function mergeFresh(
     groups,
     rows,
     count: counted.count,
+    yours: counted.yours,
     values: counted.values,
     arrived: arrived.length + others.reduce((sum, group) => sum + group.count, 0),
     error: undefined,

@@ -256,6 +256,8 @@ export interface Group {
 /** Exact counts of the requests that match, however many there are. */
 export interface Groups {
   count: number;
+  /** how many of them wait for your decision; above 100 requests, how many are for everyone, for you or for your groups */
+  yours: number;
   items: Group[];
   values: FilterValues;
 }
@@ -640,8 +642,12 @@ export type RunStatus = "running" | "paused" | "done" | "failed" | "cancelled";
 export interface Run {
   id: string;
   thread: string;
+  /** of its first request that you may see; may be empty */
+  title: string;
   agent: string;
   status: RunStatus;
+  /** whether a process works on it now */
+  held: boolean;
   /** why it was cancelled; may be empty */
   stop: string;
   requester: string;

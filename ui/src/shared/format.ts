@@ -69,7 +69,7 @@ export function countdown(seconds: number): string {
 export const thousands = (number: number): string => String(number).replace(/\B(?=(\d{3})+$)/g, ",");
 
 // Not Intl: its first use blocks the page for about 50 ms, and the app is in English only.
-const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+export const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 const two = (number: number): string => String(number).padStart(2, "0");
 

@@ -26,7 +26,7 @@ from sayso.server.details import (
     secrets_of_scope,
 )
 from sayso.server.openapi import errors
-from sayso.server.request_views import request_view
+from sayso.server.request_views import request_view, shown_title
 from sayso.server.responses import JsonResponse, error_body
 from sayso.server.routes.parameters import After, Agent, Limit, Thread
 from sayso.server.schemas import EventPage, RunPage, RunView, VerificationView
@@ -77,7 +77,11 @@ def _visible_runs(
         if if_readable(_may_see_run, store, by, run):
             calls = store.calls_of(run.id)
             secrets = secrets_of_calls(store, calls if run.output or run.stop else ())
-            yield run_view(run, secrets, withheld=any(not may_see(by, call) for call in calls))
+            asked = (call for call in calls if is_request(call) and may_see(by, call))
+            first = next((request_in(store, call) for call in asked), None)
+            title = "" if first is None else shown_title(first)
+            withheld = any(not may_see(by, call) for call in calls)
+            yield run_view(run, secrets, title, withheld=withheld)
 
 
 def _may_see_run(store: Store, by: Reviewer, run: Run) -> bool:
@@ -112,6 +116,7 @@ def _run_details(service: Service, run_id: str, by: Reviewer) -> dict[str, Json]
         if is_request(call) and may_see(by, call)
     ]
     masked = {request["id"] for request in requests if request["masked"]}
+    title = str(requests[0]["shown"]["title"]) if requests else ""
     secrets = secrets_of_calls(store, calls)
     withheld = {call.id for call in calls if not may_see(by, call)}
     timeline: list[dict[str, Json]] = []
@@ -128,7 +133,7 @@ def _run_details(service: Service, run_id: str, by: Reviewer) -> dict[str, Json]
                 timeline.append({**view, "tool": tools.get(event.call)})
         after = chain[-1].seq
     return {
-        **run_view(run, secrets, withheld=bool(withheld)),
+        **run_view(run, secrets, title, withheld=bool(withheld)),
         "timeline": timeline,
         "requests": requests,
         "conversation": conversation_view(store, run.thread, by),

@@ -7,6 +7,7 @@ import { toast } from "../components/Toasts";
 import { isTyping, named, useShortcuts } from "../shortcuts";
 import type { Request } from "../types";
 import { visible } from "../visible";
+import { decisive } from "./inWords";
 import { confirmationPhrase, type Confirmation } from "./approvalGuard";
 
 interface Props {
@@ -99,6 +100,7 @@ function TypeToConfirm(props: { request: Request; label: string; onClose: () => 
         <p className="wrap">
           <strong>{props.request.shown.title}</strong>
         </p>
+        {decisive(props.request.shown.args) && <p className="decisive wrap">{decisive(props.request.shown.args)}</p>}
         <pre className="confirm-args wrap" tabIndex={0} aria-label="What will run">
           {props.request.shown.lines.join("\n")}
         </pre>

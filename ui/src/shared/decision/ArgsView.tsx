@@ -3,18 +3,28 @@
 import { useState, type ReactElement } from "react";
 import { CopyButton } from "../components/CopyButton";
 import { Tabs } from "../components/Tabs";
-import type { Json, Request } from "../types";
+import type { Json, JsonObject, Request } from "../types";
 import { CodingCallView } from "./CodingCallView";
 import { codingCall, type CodingCall } from "./codingCall";
+import { decisive, inWords, shapeOf } from "./inWords";
 import { EndMark, LongValue } from "./LongValue";
+import { ShapedText } from "./Shaped";
 import type { Seen } from "./useSeen";
 import { ALL_ARGS, lineCount, longParts, typeName } from "./values";
 import { ValueView } from "./ValueView";
 
 type View = "call" | "fields" | "json" | "raw";
 
-function FieldRow({ name, value, long, seen }: { name: string; value: Json; long: boolean; seen: Seen }): ReactElement {
-  const body = <ValueView value={value} />;
+function FieldRow(props: { name: string; value: Json; args: JsonObject; long: boolean; seen: Seen }): ReactElement {
+  const { name, value, long, seen } = props;
+  const shaped = typeof value === "string" && shapeOf(name, value) !== "text";
+  const words = inWords(name, value, props.args);
+  const body = (
+    <>
+      {shaped ? <ShapedText name={name} text={value} /> : <ValueView value={value} />}
+      {words && <span className="in-words">{words}</span>}
+    </>
+  );
   return (
     <tr data-testid={`arg-${name}`}>
       <th scope="row" className="mono">
@@ -53,7 +63,7 @@ function Fields({ args, seen }: { args: Json; seen: Seen }): ReactElement {
       </thead>
       <tbody>
         {entries.map(([name, value]) => (
-          <FieldRow key={name} name={name} value={value} long={long.includes(name)} seen={seen} />
+          <FieldRow key={name} name={name} value={value} args={args} long={long.includes(name)} seen={seen} />
         ))}
       </tbody>
     </table>
@@ -94,8 +104,10 @@ export function ArgsView({ request, seen }: { request: Request; seen: Seen }): R
   const call = longParts(args).includes(ALL_ARGS) ? null : codingCall(request.tool, args);
   const [view, setView] = useState<View>(call ? "call" : "fields");
   const json = JSON.stringify(args, null, 2);
+  const headline = decisive(args);
   return (
     <div className="args">
+      {headline && <p className="decisive wrap">{headline}</p>}
       <Tabs<View>
         label="View"
         current={view}

@@ -3,6 +3,7 @@
 import { useEffect, useRef, useState, type ReactElement } from "react";
 import { thousands } from "../format";
 import type { Json } from "../types";
+import { columnsOf } from "./inWords";
 import { isDeep } from "./values";
 
 /** Without quotes, leading and trailing spaces and empty strings would be invisible. */
@@ -63,6 +64,36 @@ function ValueTable({ values }: { values: Json[] }): ReactElement {
   );
 }
 
+/** A list of equal flat objects, complete, as a table. */
+function Rows({ rows, columns }: { rows: { [key: string]: Json }[]; columns: string[] }): ReactElement {
+  return (
+    <div className="scroll-x">
+      <table className="value-rows">
+        <thead>
+          <tr>
+            {columns.map((name) => (
+              <th key={name} scope="col">
+                {name}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row, index) => (
+            <tr key={index}>
+              {columns.map((name) => (
+                <td key={name}>
+                  <Leaf value={row[name]!} quoted={typeof row[name] === "string" && /^(-?[\d.]+|true|false|null)$/.test(row[name])} />
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
 function Branch({ value }: { value: Json[] | { [key: string]: Json } }): ReactElement {
   const entries: [string, Json][] = Array.isArray(value)
     ? value.map((item, index) => [String(index + 1), item])
@@ -73,6 +104,8 @@ function Branch({ value }: { value: Json[] | { [key: string]: Json } }): ReactEl
   if (Array.isArray(value) && value.length > MANY && value.every((item) => item === null || typeof item !== "object")) {
     return <ValueTable values={value} />;
   }
+  const columns = columnsOf(value);
+  if (columns) return <Rows rows={value as { [key: string]: Json }[]} columns={columns} />;
   return (
     <dl className={Array.isArray(value) ? "branch branch-list" : "branch"}>
       {entries.map(([name, item]) => (

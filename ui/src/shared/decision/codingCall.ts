@@ -1,6 +1,7 @@
 /** Recognizes the calls of coding agents: run a command, edit a file, fetch a URL. */
 
 import type { Json } from "../types";
+import { hostOf } from "./inWords";
 
 export interface Change {
   /** The text to replace; null if the whole file is written. */
@@ -81,14 +82,5 @@ function replaced(args: Record<string, Json>, before: string, after: string): Ch
 
 function fetched(args: Record<string, Json>): CodingCall | null {
   if (typeof args.url !== "string") return null;
-  return { kind: "fetch", url: args.url, host: hostOf(args.url), rest: without(args, "url") };
-}
-
-/** The host that a URL really leads to, which may not be what it looks like (`https://bank.com@evil.example`). */
-function hostOf(url: string): string {
-  try {
-    return new URL(url).host;
-  } catch {
-    return "";
-  }
+  return { kind: "fetch", url: args.url, host: hostOf(args.url) ?? "", rest: without(args, "url") };
 }
