@@ -61,7 +61,7 @@ SEAL_CHECK = 10.0
 _STATIC = Path(__file__).parent / "static"
 _PAGES = (
     *("", "inbox", "grants", "chat", "runs", "history", "insights"),
-    *("people", "account", "login"),
+    *("people", "account", "settings", "login"),
 )
 
 

@@ -934,6 +934,7 @@ class MeView(View):
     environment: str
     version: str
     agents: int
+    store: str = Field(description="its address, without a password; empty for chat users")
 
 
 class HealthView(View):

@@ -20,6 +20,7 @@ import { undoLast } from "../shared/undo";
 const InboxPage = lazy(() => import("../inbox/InboxPage"));
 const GrantsPage = lazy(() => import("../pages/GrantsPage"));
 const AccountPage = lazy(() => import("../pages/AccountPage"));
+const SettingsPage = lazy(() => import("../pages/SettingsPage"));
 const PeoplePage = lazy(() => import("../people/PeoplePage"));
 const LoginPage = lazy(() => import("../pages/LoginPage"));
 const ChatPage = lazy(() => import("../chat/ChatPage"));
@@ -27,10 +28,10 @@ const RunsPage = lazy(() => import("../runs/RunsPage"));
 const HistoryPage = lazy(() => import("../history/HistoryPage"));
 const InsightsPage = lazy(() => import("../insights/InsightsPage"));
 
-/** `/runs/run_1` is the page `runs` with the id `run_1`. */
+/** `/runs/run_1` is the page `runs` with the id `run_1`; an id may have slashes. */
 function split(path: string): [string, string | undefined] {
-  const [, page = "", id] = path.split("/");
-  return [page, id ? decodeURIComponent(id) : undefined];
+  const [, page = "", ...rest] = path.split("/");
+  return [page, rest.length ? decodeURIComponent(rest.join("/")) || undefined : undefined];
 }
 
 function Page({ path }: { path: string }): ReactElement {
@@ -43,6 +44,8 @@ function Page({ path }: { path: string }): ReactElement {
       return <GrantsPage />;
     case "account":
       return <AccountPage />;
+    case "settings":
+      return <SettingsPage />;
     case "people":
       return me.role === "admin" ? <PeoplePage id={id} /> : <AdminsOnly />;
     case "chat":
@@ -101,7 +104,7 @@ function SignedIn({ path }: { path: string }): ReactElement | null {
     if (out) navigate(`/login?next=${encodeURIComponent(location.pathname + location.search)}`, { replace: true });
   }, [out]);
   const home = me.data && pagesOf(me.data)[0]!.to;
-  const elsewhere = home === "/chat" && !["chat", "account"].includes(split(path)[0]);
+  const elsewhere = home === "/chat" && !["chat", "account", "settings"].includes(split(path)[0]);
   const stray = home !== undefined && (path === "/" || elsewhere);
   useEffect(() => {
     if (stray) navigate(home + location.search, { replace: true });
@@ -136,6 +139,7 @@ function SignedIn({ path }: { path: string }): ReactElement | null {
           actions={[
             [`Use the ${theme === "dark" ? "light" : "dark"} theme`, () => setTheme(theme === "dark" ? "light" : "dark")],
             ["Keyboard shortcuts", () => setHelp(true)],
+            ["Settings", () => navigate("/settings")],
             ["Your account", () => navigate("/account")],
           ]}
         />

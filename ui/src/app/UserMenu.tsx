@@ -59,6 +59,9 @@ export function UserMenu({ me }: { me: Me }): ReactElement {
               <Icon name="key" /> Grants and refusals
             </Link>
           )}
+          <Link to="/settings" onClick={() => setOpen(false)}>
+            <Icon name="system" /> Settings
+          </Link>
           {me.auth && (
             <Link to="/account" onClick={() => setOpen(false)}>
               <Icon name="shield" /> Your account

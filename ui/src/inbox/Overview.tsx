@@ -26,7 +26,7 @@ interface Props {
 
 export function Overview({ pending, yours, filtered }: Props): ReactElement {
   const me = useMe();
-  const last = useResource("last", (signal) => api.requests({ status: "closed", sort: "newest", limit: 1 }, signal));
+  const last = useResource("last", (signal) => api.requests({ status: "closed", sort: "newest", limit: 2 }, signal));
   useChanges(() => last.reload(), 400);
   const decided = last.data?.items[0];
   const never = pending === 0 && !filtered && last.data?.items.length === 0;
@@ -58,6 +58,11 @@ export function Overview({ pending, yours, filtered }: Props): ReactElement {
               <Age at={decided.created_at} />
             )}
           </span>
+        </p>
+      )}
+      {decided && last.data!.items.length === 1 && ["approved", "edited"].includes(decided.status) && !me.demo && (
+        <p className="overview-first" role="status">
+          That was your first approved call. What you saw is what {decided.execution.status === "done" ? "ran" : "will run"}, once.
         </p>
       )}
       {me.agents > 0 && !me.demo && (
@@ -117,25 +122,54 @@ function DemoHint(): ReactElement {
   );
 }
 
+/** Commands for this server and its store, which work when they are pasted. */
 function Connect(): ReactElement {
-  const lines = [
-    "sayso token create my-agent --role agent",
-    "export SAYSO_TOKEN=   # the token it printed",
-    `curl -X POST ${location.origin}/api/requests -H "Authorization: Bearer $SAYSO_TOKEN" -H "Idempotency-Key: first" -H "Content-Type: application/json" -d '{"text": "May I continue?"}'`,
-  ];
+  const me = useMe();
+  const store = `'${me.store.replaceAll("'", "'\\''")}'`;
+  const python = `python - <<'END'
+import sayso
+
+gate = sayso.Gate(${JSON.stringify(me.store)}, wait=None)  # wait for the decision
+
+
+@gate.guard
+def refund(order: str, euros: int) -> str:
+    return f"Refunded {euros} euros for order {order}"
+
+
+print(refund("A-17", euros=120))
+END`;
+  const create = `export SAYSO_TOKEN=$(sayso token create my-agent --role agent --store ${store})`;
+  const bearer = me.auth ? ` -H "Authorization: Bearer $SAYSO_TOKEN"` : "";
+  const post = `curl${bearer} -H "Content-Type: application/json" -d '{"text": "May I continue?"}' ${location.origin}/api/requests`;
+  const shared = me.store !== "" && !me.store.startsWith("memory:");
   return (
     <section className="hint card" aria-label="Connect your first agent">
-      <h2>Connect your first agent</h2>
-      <p>Agents started with this server appear here automatically. Others send requests over HTTP:</p>
-      <ol className="connect">
-        {lines.map((line) => (
-          <li key={line}>
-            <code className="wrap">{line}</code>
-            <CopyButton text={line} label={`Copy line: ${line.slice(0, 24)}`} />
-          </li>
-        ))}
-      </ol>
+      <h2>Ask for the first approval</h2>
+      <p>Agents started with this server appear here by themselves. To see one call through, from the question to its result:</p>
+      {shared && (
+        <>
+          <h3>With Python, on this machine</h3>
+          <Command text={python} />
+          <p className="muted">It waits. Approve the request that appears here, and it prints the refund.</p>
+        </>
+      )}
+      <h3>Over HTTP</h3>
+      {me.auth && shared && <Command text={create} />}
+      <Command text={post} />
+      <p className="muted">
+        Next: guard <a href="https://github.com/sayso-dev/sayso#three-ways-in">a framework, a coding agent or plain functions</a>.
+      </p>
     </section>
+  );
+}
+
+function Command({ text }: { text: string }): ReactElement {
+  return (
+    <div className="connect">
+      <pre className="wrap" tabIndex={0}>{text}</pre>
+      <CopyButton text={text} label={`Copy: ${text.slice(0, 24)}`} />
+    </div>
   );
 }
 

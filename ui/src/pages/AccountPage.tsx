@@ -12,7 +12,6 @@ import { toast } from "../shared/components/Toasts";
 import { createPasskey } from "../shared/passkey";
 import { useMe } from "../shared/session";
 import type { Passkey } from "../shared/types";
-import { setUndoEnabled, useUndoEnabled } from "../shared/undo";
 import { useResource } from "../shared/useResource";
 import { visible } from "../shared/visible";
 
@@ -42,7 +41,6 @@ export default function AccountPage(): ReactElement {
   const me = useMe();
   const ways = useResource("sign-ins", api.signIns).data;
   const passkeys = useResource("passkeys", api.passkeys);
-  const undo = useUndoEnabled();
   const [name, setName] = useState("");
   const adding = useAction();
   const [removing, setRemoving] = useState<Passkey | null>(null);
@@ -62,11 +60,6 @@ export default function AccountPage(): ReactElement {
         Signed in as <strong>{me.name}</strong>, {me.role}
         {me.groups.length > 0 && `, in ${me.groups.join(", ")}`}.
       </p>
-      <h2>Decisions</h2>
-      <label className="check">
-        <input type="checkbox" checked={undo} onChange={(event) => setUndoEnabled(event.target.checked)} />
-        Offer to undo each decision for five seconds. Until then, nothing starts.
-      </label>
       <OwnSessions />
       <h2>Passkeys</h2>
       <p className="muted">

@@ -6,11 +6,14 @@ import { Icon } from "../shared/components/Icon";
 import { EmptyState, LoadError, Skeleton } from "../shared/components/States";
 import { Age } from "../shared/components/Time";
 import { showsRisk } from "../shared/decision/values";
+import { decisive } from "../shared/decision/inWords";
+import { Outcome } from "../shared/decision/Outcome";
 import { ROLE_NAMES } from "../shared/eventLabels";
 import { useChanges } from "../shared/live";
 import { Link } from "../shared/router";
+import { useMe } from "../shared/session";
 import { useResource } from "../shared/useResource";
-import type { Request, RunDetail as Detail, Turn } from "../shared/types";
+import type { Request, Run, RunDetail as Detail, Turn } from "../shared/types";
 import { visible } from "../shared/visible";
 import { outputText } from "./output";
 import { RunStatus } from "./RunStatus";
@@ -47,112 +50,137 @@ function RunView({ run }: { run: Detail }): ReactElement {
   return (
     <>
       <header className="run-head">
-        <h1>
-          <code className="wrap">{visible(run.id)}</code>
-          <CopyButton text={run.id} label="Copy run ID" />
-        </h1>
-        <RunStatus status={run.status} />
+        <h1 className="wrap">{titleOf(run)}</h1>
+        <RunStatus run={run} />
       </header>
-      <dl className="run-meta">
-        <div>
-          <dt>Agent</dt>
-          <dd>{visible(run.agent)}</dd>
-        </div>
-        <div>
-          <dt>Requester</dt>
-          <dd>{run.requester ? visible(run.requester) : "–"}</dd>
-        </div>
-        <div>
-          <dt>Started</dt>
-          <dd>
-            <Age at={run.created_at} />
-          </dd>
-        </div>
-        <div>
-          <dt>Thread</dt>
-          <dd>
-            <Link to={`/runs?thread=${encodeURIComponent(run.thread)}`}>
-              <code className="wrap">{visible(run.thread)}</code>
-            </Link>
-          </dd>
-        </div>
-      </dl>
-      {(output || run.stop) && (
-        <section className="card run-output" aria-label="Outcome" data-tone={run.status === "failed" ? "bad" : undefined}>
-          <h2 className="run-ended">{run.status === "failed" ? "Why it failed" : output ? "Output" : "Stop reason"}</h2>
-          <p className="wrap">{output || visible(run.stop ?? "")}</p>
-        </section>
-      )}
+      <p className="muted run-who">
+        {visible(run.agent)}
+        {run.requester && ` for ${visible(run.requester)}`}, started <Age at={run.created_at} />
+      </p>
       <div className="run-columns">
-        <div className="run-main">
-          <section aria-labelledby="run-requests">
-            <h2 id="run-requests">Requests</h2>
-            {run.requests.length === 0 ? (
-              <p className="muted">No requests.</p>
-            ) : (
-              <ul className="card run-requests">
-                {run.requests.map((request) => (
-                  <RequestRow key={request.id} request={request} />
-                ))}
-              </ul>
-            )}
-          </section>
-          <section aria-labelledby="run-transcript">
-            <h2 id="run-transcript">Conversation</h2>
-            <Transcript turns={run.conversation} />
-          </section>
-        </div>
-        <section aria-labelledby="run-timeline">
-          <h2 id="run-timeline">Timeline</h2>
-          <Timeline steps={run.timeline} />
+        <section aria-labelledby="run-story" className="run-main">
+          <h2 id="run-story">What happened</h2>
+          <Story run={run} />
+          {(output || run.stop) && (
+            <section className="card run-output" aria-label="Outcome" data-tone={run.status === "failed" ? "bad" : undefined}>
+              <h3 className="run-ended">{run.status === "failed" ? "Why it failed" : output ? "Result" : "Why it stopped"}</h3>
+              <p className="wrap">{output || visible(run.stop ?? "")}</p>
+            </section>
+          )}
         </section>
+        <div>
+          <section aria-labelledby="run-timeline">
+            <h2 id="run-timeline">Every event</h2>
+            <Timeline steps={run.timeline} titles={new Map(run.requests.map((request) => [request.id, request.shown.title]))} />
+          </section>
+          <details className="identifiers">
+            <summary>Names</summary>
+            <dl className="run-meta">
+              <div>
+                <dt>Run</dt>
+                <dd>
+                  <code className="wrap">{visible(run.id)}</code>
+                  <CopyButton text={run.id} label="Copy run ID" />
+                </dd>
+              </div>
+              <div>
+                <dt>Thread</dt>
+                <dd>
+                  <Link to={`/runs?thread=${encodeURIComponent(run.thread)}`}>
+                    <code className="wrap">{visible(run.thread)}</code>
+                  </Link>
+                </dd>
+              </div>
+            </dl>
+          </details>
+        </div>
       </div>
     </>
   );
 }
 
-function RequestRow({ request }: { request: Request }): ReactElement {
-  const { decision } = request;
+/** The user's words, the agent's replies, and each request where it was made; without a conversation, the requests in order. */
+function Story({ run }: { run: Detail }): ReactElement {
+  const left = [...run.requests];
+  const answered = new Set<Turn>();
+  const items: ReactElement[] = [];
+  for (const [index, turn] of run.conversation.entries()) {
+    const isResult = turn.role === "tool";
+    if (turn.text && !(isResult && answered.has(turn))) items.push(<Said key={`said ${turn.seq}`} turn={turn} />);
+    for (const [number, call] of (turn.calls ?? []).entries()) {
+      const key = `call ${turn.seq} ${number}`;
+      const result = run.conversation.slice(index + 1).find((each) => each.role === "tool" && each.name === call.name && !answered.has(each));
+      if (result) answered.add(result);
+      const at = left.findIndex((request) => request.tool === call.name);
+      items.push(at < 0 ? <Called key={key} call={call} result={result?.text} /> : <Asked key={key} request={left.splice(at, 1)[0]!} />);
+    }
+  }
+  items.push(...left.map((request) => <Asked key={request.id} request={request} />));
+  if (items.length === 0) return <p className="muted">Nothing was asked in this run.</p>;
   return (
-    <li>
-      <Link to={`/inbox/${encodeURIComponent(request.id)}`} className="run-request">
-        <span className="run-request-what">
-          <code>{request.tool ? visible(request.tool) : request.kind === "question" ? "Question" : "Approval"}</code>
-          <span className="what-summary">{request.shown.summary}</span>
-        </span>
-        {showsRisk(request) && <RiskBadge level={request.risk.level} />}
-        <span className="run-request-end">
-          {request.kind === "in_doubt" ? <KindBadge kind="in_doubt" /> : <StatusBadge status={request.status} />}
-          {decision && <span className="muted small">by {visible(decision.by)}</span>}
-        </span>
-      </Link>
+    <ol className="story" data-testid="story">
+      {items}
+    </ol>
+  );
+}
+
+function Said({ turn }: { turn: Turn }): ReactElement {
+  return (
+    <li className="story-said" data-role={turn.role}>
+      <p className="turn-who">{ROLE_NAMES[turn.role] ?? visible(turn.role)}</p>
+      <p className="wrap">{visible(turn.text)}</p>
     </li>
   );
 }
 
-/** The messages of the thread, as the model sees them. */
-function Transcript({ turns }: { turns: Turn[] }): ReactElement {
-  if (turns.length === 0) return <p className="muted">No messages in this thread.</p>;
+/** A call that needed no person. */
+function Called({ call, result }: { call: NonNullable<Turn["calls"]>[number]; result?: string }): ReactElement {
+  const args = typeof call.shown_args === "string" ? call.shown_args : JSON.stringify(call.shown_args);
   return (
-    <ol className="card" data-testid="conversation">
-      {turns.map((turn) => (
-        <li key={turn.seq} className="turn" data-role={turn.role} data-current={turn.current || undefined}>
-          <p className="turn-who">
-            {ROLE_NAMES[turn.role] ?? visible(turn.role)}
-            {turn.name && <code> {visible(turn.name)}</code>}
-          </p>
-          <div>
-            {turn.text && <p className={turn.role === "tool" ? "wrap mono" : "wrap"}>{visible(turn.text)}</p>}
-            {turn.calls?.map((call) => (
-              <p key={call.id} className="turn-call wrap">
-                <code>
-                  <strong>{visible(call.name)}</strong> {visible(typeof call.shown_args === "string" ? call.shown_args : JSON.stringify(call.shown_args))}
-                </code>
-              </p>
-            ))}
-          </div>
-        </li>
-      ))}
-    </ol>
+    <li className="card story-call">
+      <p>
+        <strong>{wordsOf(call.name)}</strong> <span className="muted">needed no approval</span>
+      </p>
+      {args && <pre className="wrap small">{visible(args)}</pre>}
+      {result && <p className="wrap">{visible(result)}</p>}
+    </li>
   );
+}
+
+function Asked({ request }: { request: Request }): ReactElement {
+  const me = useMe();
+  const headline = decisive(request.shown.args);
+  const people = request.reviewers.map((name) => visible(name.replace(/^group:/, ""))).join(" or ");
+  return (
+    <li className="card story-call" data-testid="story-request">
+      <p className="story-head">
+        <Link to={`/inbox/${encodeURIComponent(request.id)}`} className="wrap">
+          <strong>{request.shown.title}</strong>
+        </Link>
+        {showsRisk(request) && <RiskBadge level={request.risk.level} />}
+        {request.kind === "in_doubt" ? <KindBadge kind="in_doubt" /> : request.status === "pending" && <StatusBadge status="pending" />}
+      </p>
+      {headline && <p className="wrap">{headline}</p>}
+      {request.status === "pending" ? (
+        <p className="muted">
+          Asked <Age at={request.created_at} />
+          {people && `, waits for ${people}`}
+        </p>
+      ) : (
+        <Outcome request={request} me={me.name} />
+      )}
+    </li>
+  );
+}
+
+/** What the run is about: the first words of the user, or its first request. */
+export function titleOf(run: Pick<Run, "title" | "agent"> & { conversation?: Turn[] }): string {
+  const words = run.conversation?.find((turn) => turn.role === "user")?.text ?? "";
+  return (words && visible(words.length > 120 ? `${words.slice(0, 120)}…` : words)) || run.title || `A run of ${visible(run.agent)}`;
+}
+
+/** `send_email` and `sendEmail` as `Send email`. */
+function wordsOf(name: string): string {
+  const words = visible(name).replace(/([a-z])([A-Z])/g, "$1 $2").replace(/[_-]+/g, " ").toLowerCase();
+  return words.charAt(0).toUpperCase() + words.slice(1);
 }

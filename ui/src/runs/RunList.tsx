@@ -12,6 +12,7 @@ import { Link, useQuery } from "../shared/router";
 import type { Run } from "../shared/types";
 import { visible } from "../shared/visible";
 import { outputText } from "./output";
+import { titleOf } from "./RunDetail";
 import { RunStatus, STATUSES } from "./RunStatus";
 
 /** All runs, newest first. */
@@ -78,13 +79,13 @@ function Row({ run }: { run: Run }): ReactElement {
     <tr data-testid="run-row">
       <td className="what">
         <Link to={`/runs/${encodeURIComponent(run.id)}`} className="what-link">
-          <code>{visible(run.id)}</code>
+          {titleOf(run)}
         </Link>
         <span className="what-summary">{summaryOf(run)}</span>
       </td>
       <td>
         <span className="through">
-          <RunStatus status={run.status} />
+          <RunStatus run={run} />
           {run.open > 0 && <span className="badge tone-wait">{run.open === 1 ? "1 open" : `${run.open} open`}</span>}
         </span>
       </td>
@@ -101,7 +102,7 @@ function Row({ run }: { run: Run }): ReactElement {
   );
 }
 
-/** The output or stop reason of a run, or else its thread. */
+/** The output or stop reason of a run. */
 function summaryOf(run: Run): string {
-  return outputText(run.output) || (run.stop ? visible(run.stop) : `Thread ${visible(run.thread)}`);
+  return outputText(run.output) || visible(run.stop ?? "");
 }

@@ -9,7 +9,7 @@ import { visible } from "../shared/visible";
 type Step = RunDetail["timeline"][number] & { body?: Json };
 
 /** The events of a run, oldest first. */
-export function Timeline({ steps }: { steps: Step[] }): ReactElement {
+export function Timeline({ steps, titles }: { steps: Step[]; titles: Map<string, string> }): ReactElement {
   if (steps.length === 0) return <p className="muted">No events yet.</p>;
   return (
     <ol className="timeline" data-testid="timeline">
@@ -28,7 +28,7 @@ export function Timeline({ steps }: { steps: Step[] }): ReactElement {
                   <>
                     {" "}
                     <Link to={`/inbox/${encodeURIComponent(step.request)}`}>
-                      <code>{visible(step.tool)}</code>
+                      {titles.get(step.request) ?? <code>{visible(step.tool)}</code>}
                     </Link>
                   </>
                 )}

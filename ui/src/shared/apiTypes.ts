@@ -335,6 +335,8 @@ export interface Me {
   environment: string;
   version: string;
   agents: number;
+  /** its address, without a password; empty for chat users */
+  store: string;
 }
 
 /** The messages of a chat. */

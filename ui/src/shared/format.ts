@@ -1,6 +1,7 @@
 /** Formatting of times and numbers, and one shared clock for everything that counts down. */
 
 import { useSyncExternalStore } from "react";
+import { loadSetting, saveSetting } from "./theme";
 
 let now = Date.now();
 const watchers = new Set<() => void>();
@@ -26,6 +27,20 @@ function watch(callback: () => void): () => void {
 export function useNow(step = 1): number {
   const grain = step * 1_000;
   return useSyncExternalStore(watch, () => Math.floor(now / grain) * grain);
+}
+
+const TIMES = "sayso.times";
+let timesExact = typeof localStorage !== "undefined" && loadSetting(TIMES) === "exact";
+
+export function setTimesExact(on: boolean): void {
+  timesExact = on;
+  saveSetting(TIMES, on ? "exact" : null);
+  watchers.forEach((each) => each());
+}
+
+/** Whether the person wants dates and times instead of "5 m ago". */
+export function useTimesExact(): boolean {
+  return useSyncExternalStore(watch, () => timesExact);
 }
 
 const UNITS: [number, string, string][] = [

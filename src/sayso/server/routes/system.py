@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
@@ -129,8 +130,15 @@ async def get_me(request: Request, who: AnyPrincipal) -> JsonResponse:
             "environment": service.environment,
             "version": sayso.__version__,
             "agents": len(service.agents),
+            "store": _address(service.store.url) if by.role in ("reviewer", "admin") else "",
         }
     )
+
+
+def _address(url: str) -> str:
+    """Return a store's address as a command in another folder needs it; it has no password."""
+    scheme, slashes, path = url.partition(":///")
+    return f"{scheme}{slashes}{os.path.abspath(path)}" if scheme == "sqlite" else url
 
 
 # -- agents

@@ -1,12 +1,14 @@
 import type { ReactElement } from "react";
-import { ago, countdown, exact, long, short, useNow } from "../format";
+import { ago, countdown, exact, long, short, useNow, useTimesExact } from "../format";
 
-/** Relative time, with the exact time as the tooltip. */
+/** Relative time with the exact time as the tooltip, or the other way round if the person prefers it. */
 export function Age({ at, bare }: { at: string; bare?: boolean }): ReactElement {
   const now = useNow(5);
+  const wholeTime = useTimesExact() && !bare;
+  const relative = bare ? short((now - Date.parse(at)) / 1_000) : ago(at, now);
   return (
-    <time dateTime={at} title={exact(at)}>
-      {bare ? short((now - Date.parse(at)) / 1_000) : ago(at, now)}
+    <time dateTime={at} title={wholeTime ? relative : exact(at)}>
+      {wholeTime ? exact(at) : relative}
     </time>
   );
 }

@@ -239,7 +239,7 @@ export function ActionBar(props: ActionBarProps): ReactElement {
         )}
         <div className="decide-main">
           {notable && (
-            <Button tone="ghost" shortcut={key("N")} data-mode="note" disabled={busy || warming} onClick={() => set("note")}>
+            <Button tone="ghost" className="touch-only" data-mode="note" disabled={busy || warming} onClick={() => set("note")}>
               Note…
             </Button>
           )}

@@ -106,8 +106,9 @@ export function ArgsView({ request, seen }: { request: Request; seen: Seen }): R
   const json = JSON.stringify(args, null, 2);
   const headline = decisive(args);
   return (
+    <>
+    {headline && <p className="decisive wrap">{headline}</p>}
     <div className="args">
-      {headline && <p className="decisive wrap">{headline}</p>}
       <Tabs<View>
         label="View"
         current={view}
@@ -130,5 +131,6 @@ export function ArgsView({ request, seen }: { request: Request; seen: Seen }): R
         <CopyButton text={json} label="Copy arguments as JSON" />
       </div>
     </div>
+    </>
   );
 }

@@ -2,12 +2,16 @@
 
 import { Fragment, type ReactElement, type ReactNode } from "react";
 import { shapeOf, sqlPieces } from "./inWords";
+import { needsQuotes } from "./ValueView";
 
 export function ShapedText({ name, text }: { name: string; text: string }): ReactElement | null {
+  // Quotes show spaces at its ends, which colours cannot.
+  const mark = (sign: string) => needsQuotes(text) && <span className="value-quote">{sign}</span>;
   switch (shapeOf(name, text)) {
     case "sql":
       return (
         <span className="value shaped" data-shape="sql">
+          {mark("“")}
           {sqlPieces(text).map(([kind, piece], index) =>
             kind ? (
               <span key={index} className={`sql-${kind}`}>
@@ -17,22 +21,29 @@ export function ShapedText({ name, text }: { name: string; text: string }): Reac
               piece
             ),
           )}
+          {mark("”")}
         </span>
       );
     case "diff":
       return (
         <span className="value shaped" data-shape="diff">
+          {mark("“")}
           {text.split("\n").map((line, index) => (
             <span key={index} className={diffClass(line)}>
               {line || "\u00a0"}
             </span>
           ))}
+          {mark("”")}
         </span>
       );
     case "markdown":
       return (
         <div className="beside" data-shape="markdown">
-          <span className="value">{text}</span>
+          <span className="value">
+            {mark("“")}
+            {text}
+            {mark("”")}
+          </span>
           <div className="markdown" aria-label="As Markdown" role="group">
             <Markdown text={text} />
           </div>

@@ -7,7 +7,7 @@ import { columnsOf } from "./inWords";
 import { isDeep } from "./values";
 
 /** Without quotes, leading and trailing spaces and empty strings would be invisible. */
-function needsQuotes(text: string): boolean {
+export function needsQuotes(text: string): boolean {
   return text === "" || text !== text.trim();
 }
 

@@ -1,0 +1,201 @@
+"""What a request, a run and an empty inbox look like to a person."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from demo_process import Demo
+from playwright.sync_api import Page, expect
+from sayso_process import start
+from windows import Open
+
+pytestmark = pytest.mark.long
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+PAYMENT = {
+    "to": "Hooli",
+    "iban": "DE89370400440532013000",
+    "euros": 1200,
+    "due": "2026-11-30",
+    "url": "https://bank.com@evil.example/pay",
+}
+#: Markdown with a link and an image, which must lead nowhere and load nothing.
+NOTE = "# Plan\n\n**Ship** it, see [the plan](https://e.example/p) ![x](https://e.example/x.png)"
+
+
+def ask(demo: Demo, key: str, **body: Any) -> str:
+    made = demo.http.post("/api/requests", json=body, headers={"Idempotency-Key": key})
+    assert made.status_code == 201, made.text
+    return f"{demo.url}/inbox/{made.json()['id']}"
+
+
+def test_decisive_values_are_in_words(demo: Demo, open_page: Open) -> None:
+    page = open_page(ask(demo, "pay", tool="pay", args=PAYMENT))
+    words = "€ 1,200 to Hooli, IBAN DE89 3704 0044 0532 0130 00"
+    headline = page.locator(".decisive")
+    expect(headline).to_be_visible()
+    assert headline.inner_text().replace("\u00a0", " ") == words
+    expect(page.get_by_test_id("arg-euros")).to_contain_text("1200")  # the raw value too
+    expect(page.get_by_test_id("arg-due")).to_contain_text("Monday, Nov 30, 2026")
+    expect(page.get_by_test_id("arg-url")).to_contain_text("leads to evil.example")
+
+
+def test_texts_keep_every_character(demo: Demo, open_page: Open) -> None:
+    sql = "DELETE FROM users WHERE name = 'it''s' -- all\n"
+    diff = "@@ -1 +1 @@\n-DEBUG = True\n+DEBUG = False"
+    rows = [{"name": "Ana", "age": 31}, {"name": "Ben", "age": 44}]
+    args = {"query": sql, "patch": diff, "body": NOTE, "rows": rows}
+    outside: list[str] = []
+    page = open_page(f"{demo.url}/inbox")
+    page.on("request", lambda request: outside.append(request.url))
+    page.goto(ask(demo, "texts", tool="write", args=args))
+    query = page.locator("[data-shape=sql]")
+    expect(query).to_have_text(f"“{sql}”", use_inner_text=False)
+    expect(query.locator(".sql-keyword")).to_have_text(["DELETE", "FROM", "WHERE"])
+    expect(page.locator("[data-shape=diff] .call-added")).to_have_text("+DEBUG = False")
+    markdown = page.locator("[data-shape=markdown]")
+    expect(markdown.locator(".value")).to_have_text(NOTE)
+    expect(markdown.locator("strong")).to_have_text("Ship")
+    expect(markdown.locator("a, img")).to_have_count(0)
+    expect(page.get_by_test_id("arg-rows").get_by_role("row")).to_have_count(3)
+    assert not [url for url in outside if "e.example" in url]
+
+
+def test_run_tells_what_happened(demo: Demo, open_page: Open) -> None:
+    chat = demo.say("Weather in Oslo")
+    (request,) = demo.open(chat)
+    demo.decide(request)
+    demo.final(chat)
+    page = open_page(f"{demo.url}/runs")
+    page.get_by_test_id("run-row").first.get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Weather in Oslo")
+    story = page.get_by_test_id("story")
+    expect(story).to_contain_text("Get weather information: Oslo")
+    expect(story).to_contain_text("It ran.")
+    expect(page.get_by_role("main")).to_contain_text("Final answer:")
+    expect(page.get_by_text(request["run"])).not_to_be_visible()  # under Names
+
+
+def test_rejected_run_waits_for_nobody(demo: Demo, open_page: Open) -> None:
+    ask(demo, "no", tool="pay", args={})
+    (item,) = demo.http.get("/api/requests").json()["items"]
+    demo.decide(item, "reject", message="not owed")
+    page = open_page(f"{demo.url}/runs/{quote(item['run'], safe='')}")
+    expect(page.get_by_test_id("run-status")).to_have_text("Done")
+    expect(page.get_by_test_id("story")).to_contain_text("not owed")
+
+
+def test_long_title_leaves_context_button_in_place(demo: Demo, open_page: Open) -> None:
+    url = ask(demo, "long", tool="pay", args={}, title="Pay " + "a very long invoice " * 12)
+    page = open_page(url, viewport={"width": 1440, "height": 900})
+    toggle = page.get_by_role("button", name="Hide context")
+    title = page.get_by_role("heading", level=1).bounding_box()
+    box = toggle.bounding_box()
+    assert title is not None
+    assert box is not None
+    assert abs(box["y"] - title["y"]) < 12
+
+
+def test_phone_targets_are_large_enough(demo: Demo, open_page: Open) -> None:
+    url = ask(demo, "phone", tool="pay", args=PAYMENT)
+    page = open_page(f"{demo.url}/inbox", **PHONE)
+    for address in (f"{demo.url}/inbox", url):
+        page.goto(address)
+        expect(page.get_by_role("main")).to_be_visible()
+        page.wait_for_timeout(500)
+        small = page.evaluate(
+            "() => [...document.querySelectorAll('main button, main select, main summary,"
+            " .inbox-back, .inbox-effects button')]"
+            ".filter((each) => each.checkVisibility())"
+            ".map((each) => [each.textContent, each.getBoundingClientRect().height])"
+            ".filter(([, height]) => height < 44)"
+        )
+        assert small == []
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_settings_change_theme_and_times(demo: Demo, open_page: Open) -> None:
+    url = ask(demo, "settings", tool="pay", args={})
+    page = open_page(f"{demo.url}/inbox")
+    page.get_by_role("button", name="Account:").click()
+    page.get_by_role("link", name="Settings").click()
+    page.get_by_role("radio", name="Dark").check()
+    page.get_by_role("radio", name="Date and time").check()
+    page.get_by_role("checkbox", name="Offer to undo").uncheck()
+    assert Axe().run(page).response["violations"] == []
+    page.goto(url)
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    year = time.strftime("%Y")
+    expect(page.locator(".detail-meta").first).to_contain_text(year)
+
+
+def test_pasted_commands_lead_to_approved_call(open_page: Open, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'new store.db'}"
+    command = ("serve", "--no-auth", "--port", "0", "--store", store)
+    server = start(*command, cwd=tmp_path, env={**os.environ})
+    assert server.stdout is not None
+    (url,) = re.findall(r"http://[\d.:]+", server.stdout.readline())
+    page = open_page(f"{url}/inbox", quiet=True)  # it outlives its server
+    expect(page.locator(".connect pre").last).to_be_visible()
+    commands = page.locator(".connect pre").all_inner_texts()
+    (python,) = (each for each in commands if each.startswith("python"))
+    assert store in python
+    code = python.removeprefix("python - <<'END'\n").removesuffix("\nEND")
+    (tmp_path / "first.py").write_text(code)
+    with subprocess.Popen(
+        [sys.executable, "first.py"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as waiting:
+        page.get_by_test_id("row").click()
+        expect(page.get_by_role("button", name="Approve")).to_be_enabled()
+        page.get_by_role("button", name="Approve").click()
+        printed, _ = waiting.communicate(timeout=120)
+    assert "Refunded 120 euros for order A-17" in printed
+    expect(page.get_by_role("main")).to_contain_text("That was your first approved call")
+    server.send_signal(signal.SIGINT)
+    server.communicate()
+
+
+def first_paint(page: Page) -> float:
+    return float(
+        page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    )
+
+
+def test_first_paint_on_a_slow_laptop(demo: Demo, open_page: Open) -> None:
+    page = open_page("about:blank")
+    session = page.context.new_cdp_session(page)
+    session.send("Emulation.setCPUThrottlingRate", {"rate": 4})
+    session.send("Network.enable")
+    session.send("Network.setCacheDisabled", {"cacheDisabled": True})
+    limits = {"offline": False, "latency": 20, "downloadThroughput": 2e6, "uploadThroughput": 1e6}
+    session.send("Network.emulateNetworkConditions", limits)
+    times = []
+    for _ in range(3):
+        page.goto(f"{demo.url}/inbox")
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        times.append(first_paint(page))
+    assert min(times) < 1_000, times
+
+
+def test_inbox_loads_little_code(demo: Demo, open_page: Open) -> None:
+    page = open_page("about:blank")
+    page.goto(f"{demo.url}/inbox")
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    loaded = page.evaluate(
+        "performance.getEntriesByType('resource').map((each) => each.name)"
+        ".filter((name) => name.includes('/assets/'))"
+    )
+    sizes = [len(gzip.compress(demo.http.get(name).content)) for name in set(loaded)]
+    assert len(sizes) > 3
+    assert sum(sizes) <= 300_000
