@@ -28,6 +28,7 @@ from sayso.inbox.key_rotation import distrust, sign_again
 from sayso.keys import Keyring, new_key, public_key, row_key
 from sayso.stores import open_store
 from sayso.stores.base import Store
+from sayso.stores.sql import rekeying
 from sayso.testing import ScriptedModel, call, say
 from sayso.types import Reviewer
 from sayso.worker import Worker
@@ -391,7 +392,9 @@ def check_everything(store: Store, made: dict[str, str]) -> None:
     assert clerk(store).resume_sync("chat").output == "Done."
 
 
-def test_rotation_finishes(machine: Opener) -> None:
+@pytest.mark.parametrize("batch", [2, 50])
+def test_rotation_finishes(machine: Opener, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
+    monkeypatch.setattr(rekeying, "REKEY_ROWS", batch)
     made = fill(machine(K1))
     store = machine(f"{K2},{K1}")
     rotated = sign_again(store, by=OPS)

@@ -36,7 +36,7 @@ from sayso.stores.sql.statements import SQLITE, Dialect, Execute, Rows
 from sayso.types import Grant
 
 #: How many rows one transaction signs again. Other writers wait for it, so it must be short.
-REKEY_ROWS = 200
+REKEY_ROWS = 50
 
 #: The rows on which something still depends, by what they are.
 _LIVE = {
