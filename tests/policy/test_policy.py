@@ -133,7 +133,10 @@ def test_tools_terms_apply_where_a_rule_is_silent() -> None:
         ({"requester_decides": False}, {"requester_decides": False}),
         ({"assurance": "token"}, {"assurance": "token"}),
         ({"fresh": "5m"}, {"fresh": 300.0}),
-        ({"risk": "medium", "reasons": ["x"]}, {"risk": Risk("medium", ("x",))}),
+        (
+            {"risk": "medium", "reasons": ["x"]},
+            {"risk": Risk("medium", ("x",)), "risk_declared": True},
+        ),
         ({"expires_in": "1m"}, {"expires_in": 60.0}),
         ({"on_expiry": "cancel"}, {"on_expiry": "cancel"}),
         ({"valid_for": 5}, {"valid_for": 5.0}),

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 from sayso.channels.kit.cards import PREFIX, card_of, code_of, outcome_of
 from sayso.channels.kit.planner import Target, delivery_id, new_delivery
 from sayso.channels.kit.sender import Observer, read_request
-from sayso.errors import AlreadyDecided, Conflict, SaysoError, TooMany
+from sayso.errors import AlreadyDecided, Conflict, SaysoError
 from sayso.inbox import Inbox
 from sayso.inbox.accounts import Account, link_account, linked_person
 from sayso.rows import Delivery, Proven
@@ -27,8 +26,6 @@ from sayso.stores.base import Store
 from sayso.sync import to_thread
 from sayso.text import inline
 from sayso.types import SECOND, Decision, Json, Micros, Request, moment
-
-log = logging.getLogger("sayso.channels")
 
 #: How long the id of an event is remembered, so that its repetition does nothing.
 _SEEN: Micros = 2 * 86_400 * SECOND
@@ -127,9 +124,6 @@ class Desk:
         except SaysoError as error:
             return f"Not linked: {error}"
         return f"This account is linked to {inline(linked.person.name)} now."
-
-    async def person(self, account: Account) -> Proven | None:
-        return await to_thread(linked_person, self._store, account)
 
     # -- deciding
 
@@ -301,6 +295,3 @@ def arguments_from(texts: Mapping[str, str], shown: Mapping[str, Any]) -> dict[s
         if value != before:
             changed[name] = value
     return changed
-
-
-__all__ = ["Answer", "Desk", "Press", "Refused", "TooMany", "arguments_from", "button_value"]
