@@ -206,8 +206,9 @@ class Call(NamedTuple):
         """When people are reminded of a request that nobody has decided, or when it escalates."""
         if self.status is not CallStatus.ASKED or self.decision is not None:
             return None
-        times = (self.reminds_at, self.escalates_at)
-        return min((at for at in times if at is not None), default=None)
+        if self.reminds_at is None or self.escalates_at is None:
+            return self.reminds_at or self.escalates_at
+        return min(self.reminds_at, self.escalates_at)
 
     @property
     def unsettled(self) -> Doubt | None:

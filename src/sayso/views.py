@@ -115,7 +115,7 @@ def request_of(
         digest=codec.digest(doubt_envelope(call)) if in_doubt else call.digest,
         revision=call.rev,
         allowed=doubt_answers(attempt_running) if in_doubt else terms.decisions,
-        reviewers=call.reviewers,
+        reviewers=call.reviewers if call.escalated else terms.reviewers,
         quorum=terms.quorum,
         votes=tuple(map(_vote_made, call.votes)),
         risk=terms.risk,

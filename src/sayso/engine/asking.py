@@ -58,6 +58,8 @@ def _hashed(text: str) -> str:
 
 def terms_bound(terms: Terms) -> dict[str, object]:
     """Return the part of the terms that a decision relies on."""
+    remind_after = terms.remind_after
+    escalate_after = terms.escalate_after
     return {
         "policy": terms.policy,
         "rule": terms.rule,
@@ -69,7 +71,7 @@ def terms_bound(terms: Terms) -> dict[str, object]:
         "quorum": terms.quorum,
         "requester_decides": terms.requester_decides,
         "assurance": terms.assurance,
-        "fresh": _micros(terms.fresh),
+        "fresh": None if terms.fresh is None else round(terms.fresh * 1_000_000),
         "risk": [terms.risk.level, *terms.risk.reasons],
         "effect": terms.effect,
         "valid_for": round(terms.valid_for * 1_000_000),
@@ -77,14 +79,10 @@ def terms_bound(terms: Terms) -> dict[str, object]:
         "max_rejections": terms.max_rejections,
         "footprint": _hashed(terms.footprint) if terms.footprint else "",
         "notify_via": list(terms.notify_via),
-        "remind_after": _micros(terms.remind_after),
-        "escalate_after": _micros(terms.escalate_after),
+        "remind_after": None if remind_after is None else round(remind_after * 1_000_000),
+        "escalate_after": None if escalate_after is None else round(escalate_after * 1_000_000),
         "escalate_to": list(terms.escalate_to),
     }
-
-
-def _micros(seconds: float | None) -> Micros | None:
-    return None if seconds is None else round(seconds * 1_000_000)
 
 
 def doubt_envelope(call: Call) -> dict[str, object]:
@@ -136,14 +134,12 @@ def ask(
     ends = None if terms.expires_in is None else work.now + round(terms.expires_in * 1_000_000)
     if until is not None:
         ends = until if ends is None else min(ends, until)
-    call = call._replace(
-        asked=True,
-        expires_at=ends,
-        reminds_at=_earlier(call.reminds_at, work.now, terms.remind_after),
-        escalates_at=_earlier(call.escalates_at, work.now, terms.escalate_after),
-    )
-    if call.escalated:
-        call = call._replace(escalates_at=None)
+    call = call._replace(asked=True, expires_at=ends)
+    timers: dict[str, Micros] = {}
+    steps = (terms.remind_after, terms.escalate_after, call.reminds_at, call.escalates_at)
+    if steps != (None, None, None, None):
+        call = _with_timers(work, call)
+        timers = _timers(call)
     call = work.put_call(digested(work, call))
     work.emit(
         event,
@@ -157,10 +153,20 @@ def ask(
         rule=terms.rule,
         quorum=terms.quorum,
         expires=ends,
-        **_timers(call),
+        **timers,
         **why,
     )
     return call
+
+
+def _with_timers(work: UnitOfWork, call: Call) -> Call:
+    """Set when people are reminded of a request, and when it escalates if it has not."""
+    terms = call.terms
+    escalates_at = _earlier(call.escalates_at, work.now, terms.escalate_after)
+    return call._replace(
+        reminds_at=_earlier(call.reminds_at, work.now, terms.remind_after),
+        escalates_at=None if call.escalated else escalates_at,
+    )
 
 
 def _earlier(due_at: Micros | None, now: Micros, after: float | None) -> Micros | None:

@@ -203,7 +203,8 @@ def check_reviewer(call: Call, by: Proven, now: Micros) -> str:
 
 def is_meant(call: Call, names: Collection[str]) -> bool:
     """Return whether a request is for everyone, or for one of these people and groups."""
-    return not call.reviewers or not set(call.reviewers).isdisjoint(names)
+    reviewers = call.reviewers if call.escalated else call.terms.reviewers
+    return not reviewers or not set(reviewers).isdisjoint(names)
 
 
 def _may_be_represented(call: Call, person: Person) -> bool:

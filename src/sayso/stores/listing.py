@@ -185,7 +185,8 @@ def _leaves(value: Json) -> tuple[list[str], list[str]]:
 
 def group_key_of(call: Call) -> GroupKey:
     terms = call.terms
-    return _group_key(call.kind, call.agent, call.tool, terms.risk.level, call.reviewers)
+    reviewers = call.reviewers if call.escalated else terms.reviewers
+    return _group_key(call.kind, call.agent, call.tool, terms.risk.level, reviewers)
 
 
 @lru_cache(maxsize=4096)
