@@ -466,7 +466,7 @@ async def test_stop_survives_death_after_the_decision(
     outer, _ = pair(world, PAY, say("Not paid."))
     result = await outer.run("go", thread="t")
     (request,) = result.interruptions
-    monkeypatch.setattr("sayso.inbox.inbox.stop_around", lambda *given: None)
+    monkeypatch.setattr("sayso.stores.nested_runs.stop_around", lambda *given: None)
     await world.inbox.reject(request, "no", stop=True, by="ana")
     assert world.store.run(result.run).status == "paused"  # type: ignore[union-attr]
     ended = await outer.resume("t")

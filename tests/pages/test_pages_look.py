@@ -166,6 +166,23 @@ def test_pasted_commands_lead_to_approved_call(open_page: Open, tmp_path: Path) 
     server.communicate()
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pictures_of_a_request(demo: Demo, open_page: Open, tmp_path: Path, scheme: str) -> None:
+    folder = Path(os.environ.get("SAYSO_PICTURES", tmp_path))
+    for words in ("Weather in Oslo", "Deploy version 2.1.0 to production", "Order a pizza"):
+        demo.say(words)
+    url = ask(
+        demo, f"picture {scheme}", tool="pay", args=PAYMENT, agent="billing", title="Pay Hooli"
+    )
+    suffix = "" if scheme == "light" else "-dark"
+    wide = {"viewport": {"width": 1440, "height": 900}}
+    for name, size in (("inbox", wide), ("phone", PHONE)):
+        page = open_page(url, color_scheme=scheme, **size)
+        expect(page.locator(".decisive")).to_be_visible()
+        assert Axe().run(page).response["violations"] == []
+        page.screenshot(path=folder / f"{name}{suffix}.png")
+
+
 def first_paint(page: Page) -> float:
     return float(
         page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
