@@ -24,7 +24,6 @@ from postgres_server import shared_url
 
 import sayso
 from sayso import Gate, Inbox, Paused, Question, SaysoError
-from sayso.audit import verify
 from sayso.engine.commands import Release, ReportResult
 from sayso.inbox import create_token, remove_person, revoke_token
 from sayso.inbox.people import authenticate
@@ -553,8 +552,8 @@ class Uses:
     def __init__(self, built: Built) -> None:
         self._built = built
 
-    def play(self, stories: frozenset[str] | None = None) -> tuple[bool, dict[str, Outcome]]:
-        """Open the store as it is now, verify it and use it; gives what each use gave.
+    def play(self, stories: frozenset[str] | None = None) -> dict[str, Outcome]:
+        """Open the store as it is now and use it; gives what each use gave.
 
         With ``stories``, only what concerns them, beside the lists and what is new.
         """
@@ -563,13 +562,12 @@ class Uses:
         try:
             faces = Faces(self._built.open())
         except SaysoError as error:
-            return False, {"open": Outcome("refused", type(error).__name__)}
+            return {"open": Outcome("refused", type(error).__name__)}
         finally:
             logging.disable(logging.NOTSET)
         faces.waits.set()
         logging.disable(logging.CRITICAL)
         try:
-            verified = _verified(faces.store)
             for name, use in self._uses(faces):
                 verb, _, story = name.partition(" ")
                 if stories is not None and verb != "list" and story not in {*stories, "fresh"}:
@@ -580,7 +578,7 @@ class Uses:
             logging.disable(logging.NOTSET)
             with contextlib.suppress(SaysoError):
                 faces.gate.close()
-        return verified, found
+        return found
 
     def _uses(self, faces: Faces) -> Iterator[tuple[str, Callable[[], Any]]]:
         built, inbox, store = self._built, faces.inbox, faces.store
@@ -632,13 +630,6 @@ class Uses:
         agent, model = faces.agent()
         result = agent.run_sync("and now?", thread=thread, requester="dora")
         return result.status, result.output, [r.messages for r in model.requests]
-
-
-def _verified(store: Store) -> bool:
-    try:
-        return verify(store).ok
-    except SaysoError:
-        return False
 
 
 def _outcome(use: Callable[[], Any], faces: Faces) -> Outcome:
