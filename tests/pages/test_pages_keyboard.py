@@ -101,8 +101,9 @@ def test_selection_is_decided_together(demo: Demo, open_page: Open) -> None:
     expect(page.get_by_role("link", name="Selected: ")).to_have_count(2)
     page.get_by_role("button", name="Decide together").last.click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_role("row")).to_have_count(4)  # two of them are the head and the sum
+    expect(dialog.get_by_role("row")).to_have_count(5)  # with the head, the sum and the selected
     dialog.get_by_role("button", name="Approve 2").click()
+    dialog.get_by_role("button", name="Confirm: approve 2").click()
     for id in (made[0], made[2]):
         assert demo.until_decided(id)["status"] == "approved"
     expect(page.get_by_text("2 selected")).to_have_count(0)
