@@ -47,6 +47,7 @@ TABLES = {
     "person": "person or agent",
     "credential": "token or session",
     "effect": "effect key",
+    "budget": "count of a limit",
     "tool": "tool",
     "event": "event of the record",
     "seal": "seal",

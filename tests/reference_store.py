@@ -17,6 +17,7 @@ from typing import Any
 
 from sayso.engine import Command, UnitOfWork
 from sayso.engine.asking import due_step
+from sayso.engine.budgets import budget_keys
 from sayso.engine.commands import Needs
 from sayso.engine.renewing import Renewal, renewed
 from sayso.engine.row_macs import row_mac
@@ -28,6 +29,7 @@ from sayso.rows import (
     RECENT_CALLS,
     SYSTEM_THREAD,
     TOOL_USE,
+    Budget,
     Call,
     CallStatus,
     Credential,
@@ -136,6 +138,7 @@ class ReferenceStore:
         #: By the hash of the secret.
         self._credentials: dict[str, Credential] = {}
         self._effects: dict[str, EffectKey] = {}
+        self._budgets: dict[str, Budget] = {}
         self._events: list[Event] = []
         self._chains: dict[str, list[int]] = {}
         self._seals: list[Seal] = []
@@ -186,7 +189,7 @@ class ReferenceStore:
             work.run = self._runs.get(needs.run)
         work.calls = {call.id: call for call in self._needed_calls(needs)}
         wanted = set(needs.grants)
-        if needs.spends:
+        if needs.spends or needs.gives_back:
             wanted |= {call.grant for call in work.calls.values() if call.grant}
         for grant in self._grants.values():
             fits = grant.revoked is None and (grant.agent, grant.tool_digest) in needs.grants_for
@@ -200,6 +203,12 @@ class ReferenceStore:
         work.effects = {key: self._effects[key] for key in keys if key in self._effects}
         effect_owners = [self._calls.get(effect.call) for effect in work.effects.values()]
         work.effect_owners = {call.id: call for call in effect_owners if call is not None}
+        counts = needs.spends or needs.gives_back
+        calls = work.calls.values() if counts else ()
+        grants = work.grants.values() if counts or needs.starts else ()
+        for key in budget_keys(calls, grants, needs.limits):
+            if key in self._budgets:
+                work.budgets[key] = self._budgets[key]
         if needs.system:
             work.system = self._thread(SYSTEM_THREAD)
         self._load_people(work, needs)
@@ -265,6 +274,7 @@ class ReferenceStore:
             if key in self._effects and self._effects[key].call == call_id:
                 del self._effects[key]
         self._effects.update(work.taken_effects)
+        self._budgets.update(work.touched_budgets)
         self._people.update({p.look: p for p in work.touched_people.values()})
         for hash, credential in list(self._credentials.items()):
             if credential.id in work.dropped_credentials:
@@ -583,6 +593,9 @@ class ReferenceStore:
 
     def credential(self, hash: str) -> Credential | None:
         return self._credentials.get(hash)
+
+    def budgets(self) -> list[Budget]:
+        return [self._budgets[key] for key in sorted(self._budgets)]
 
     def effect(self, key: str) -> EffectKey | None:
         return self._effects.get(key)

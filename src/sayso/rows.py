@@ -355,6 +355,32 @@ class EffectKey(NamedTuple):
     mac: str = ""
 
 
+class Spent(NamedTuple):
+    """What one call added to a budget, and when."""
+
+    at: Micros
+    #: The call; "" if several were joined.
+    call: str
+    #: Stands for a value whose occurrences are counted.
+    value: str
+    #: A decimal number as text.
+    number: str
+
+
+class Budget(NamedTuple):
+    """What calls have added up to, for the limits of a rule or a grant (``engine.budgets``)."""
+
+    key: str
+    #: The limits that count it, the newest last, as text.
+    limits: tuple[str, ...] = ()
+    #: How long an entry counts at most.
+    keep: Micros = 0
+    entries: tuple[Spent, ...] = ()
+    #: When the last entry does not count any more.
+    until: Micros = 0
+    mac: str = ""
+
+
 class Thread(NamedTuple):
     """One conversation: the lock that every write takes, and the head of its chain."""
 
@@ -760,7 +786,7 @@ def _terms_text(terms: Terms) -> str:
 @lru_cache(maxsize=1024)
 def terms_from(text: str) -> Terms:
     values = json.loads(text)
-    for name in ("allowed", "reviewers", "notify", "notify_via", "escalate_to"):
+    for name in ("allowed", "reviewers", "limits", "notify", "notify_via", "escalate_to"):
         if name in values:
             values[name] = tuple(values[name])
     if "risk" in values:
@@ -897,6 +923,17 @@ def refusal_from(row: Row) -> Refusal:
 
 def effect_from(row: Row) -> EffectKey:
     return EffectKey._make(row)
+
+
+def budget_from(row: Row) -> Budget:
+    key, limits, keep, entries, until, mac = row
+    spent = tuple(Spent(*entry) for entry in json.loads(entries))
+    return Budget(key, tuple(json.loads(limits)), keep, spent, until, mac)
+
+
+def budget_values(budget: Budget) -> tuple[Any, ...]:
+    key, limits, keep, entries, until, mac = budget
+    return key, dumps(list(limits)), keep, dumps([list(e) for e in entries]), until, mac
 
 
 def message_from(row: Row) -> StoredMessage:

@@ -496,6 +496,9 @@ class Terms(_Written):
     #: Whether a rule of a preset decided, and not the user's. A coding agent then keeps its own
     #: rules and prompts. Not part of the digest: people do not see it.
     preset: bool = False
+    #: What the calls of the rule may add up to, each with the key of its count
+    #: (``sayso.policy.limits``). Not part of the digest: a person decides one call.
+    limits: tuple[str, ...] = ()
     #: Whom a remote agent suggests to notify. It gives nobody a right, and takes none away.
     notify: tuple[str, ...] = ()
     #: ``Rule.notify``: the channels through which the rule notifies people, and whom.
@@ -537,7 +540,7 @@ SETTABLE_TERMS = tuple(
     if name
     not in (
         *("verdict", "rule", "policy", "description", "declared", "risk_declared"),
-        *("footprint", "preset", "notify", *NOTICE_TERMS),
+        *("footprint", "preset", "limits", "notify", *NOTICE_TERMS),
     )
 )
 

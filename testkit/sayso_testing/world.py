@@ -144,6 +144,7 @@ class World:
             "people": self.store.people(),
             "credentials": self.store.credentials(),
             "effects": self.store.effects(),
+            "budgets": self.store.budgets(),
             "events": all_events(self.store),
             "seals": all_seals(self.store),
         }

@@ -465,7 +465,8 @@ class _Stories:
         # Grants: one that is live, one that is used up, one that was taken back.
         for name, uses in (("live", 3), ("spent", 1), ("revoked", 3)):
             self.ask(f"grant {name}", lambda name=name: faces.often(name))
-            self.decide(f"grant {name}", grant={"scope": "exact", "uses": uses})
+            grant = {"scope": "exact", "uses": uses, "limits": ["calls <= 9 per 30d"]}
+            self.decide(f"grant {name}", grant=grant)
             self.enter(f"grant {name}", lambda name=name: faces.often(name))
             self.enter(f"use of {name}", lambda name=name: faces.often(name))
         (revoked,) = [g for g in inbox.grants_sync() if '"revoked"' in g.scope]

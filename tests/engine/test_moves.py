@@ -178,6 +178,7 @@ COMPUTING = {
     "__future__",
     "collections",
     "dataclasses",
+    "decimal",
     "enum",
     "hashlib",
     "struct",
@@ -276,7 +277,10 @@ def test_chain_links_each_event_to_previous() -> None:
 # -- what a decision binds
 
 #: Terms that a person need not rely on: outside the digest, on purpose.
-UNBOUND = {"verdict", "preset", "expires_in", "declared", "record", "effect_key", "on_duplicate"}
+UNBOUND = {
+    *("verdict", "preset", "expires_in", "declared", "record", "effect_key", "on_duplicate"),
+    *("limits", "risk_declared"),
+}
 
 
 def test_every_term_is_bound_or_excluded() -> None:

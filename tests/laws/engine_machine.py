@@ -53,6 +53,7 @@ from sayso.engine.commands import (
 )
 from sayso.engine.people import PROCESS
 from sayso.engine.renewing import Renewal
+from sayso.policy.limits import Limit, bound_text
 from sayso.rows import SETTLEMENTS, Call, CallStatus, Message, Proven, Run
 from sayso.stores.base import Query
 from sayso.types import EFFECTS, ON_DUPLICATE, OVERTURNS, Failure, Grant, Reviewer
@@ -60,6 +61,11 @@ from sayso_testing.world import attempt_of, proof_of, seconds, tool_of
 
 Data = st.DataObject
 
+#: Of all rules of the model, so that many calls count in the same budgets.
+LIMITS = tuple(
+    (bound_text(Limit.parse(text).of_rule(["*"], ["*"])),)
+    for text in ("calls <= 2 per 40s", "sum(n) <= 2 per 60s", "distinct(n) <= 1 per 40s")
+)
 OWNERS = ("w1", "w2")
 CALLERS = ("use:1", "use:2", "args:1")
 TOOLS = ("send", "pay")
@@ -184,6 +190,7 @@ class Machine(TwoStores):
             on_duplicate=data.draw(st.sampled_from(ON_DUPLICATE)),
             overturn=data.draw(st.sampled_from(OVERTURNS)),
             **data.draw(st.sampled_from([{}, {}, {"reviewers": MEANT}, ESCALATES])),
+            limits=data.draw(st.sampled_from([(), (), *LIMITS]), label="limits"),
         )
 
     @_in(*_OPEN)

@@ -18,6 +18,7 @@ from hypothesis import note
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 from reference_store import ReferenceStore
 
+from sayso import codec
 from sayso.engine import Command
 from sayso.engine.commands import (
     Cancel,
@@ -42,6 +43,7 @@ from sayso.engine.refusals import MOST_SHOWN
 from sayso.engine.renewing import Renewal
 from sayso.errors import SaysoError
 from sayso.keys import Keyring
+from sayso.policy.limits import bound_limit
 from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
@@ -83,6 +85,8 @@ class TwoStores(RuleBasedStateMachine):
         self.starts: Counter[str] = Counter()
         self.permits: Counter[str] = Counter()
         self.spent: Counter[str] = Counter()
+        #: Calls that started, when, and the key of a limit that counts them.
+        self.counted: list[tuple[str, int, str]] = []
         self.grants: dict[str, Grant] = {}
         self.ids = 0
 
@@ -226,6 +230,8 @@ class TwoStores(RuleBasedStateMachine):
         if began:
             self.attempts.append(call)
             self._spend(call)
+        if began and call.attempt == 1 and call.terms.limits:
+            self._counts(call)
         again = was in (_S.RUNNING, _S.IN_DOUBT) and call.status in (_S.READY, _S.RUNNING)
         if again and before is not None:
             self.permits[call.id] += 1
@@ -264,6 +270,21 @@ class TwoStores(RuleBasedStateMachine):
             self.spent[call.grant] += 1
             limit = self.grants[call.grant].uses_left
             assert limit is None or self.spent[call.grant] <= limit, "a grant was overdrawn"
+
+    def _counts(self, call: Call) -> None:
+        """No call starts without a person beyond a limit. A call that failed may not count."""
+        for limit in map(bound_limit, call.terms.limits):
+            others = [
+                self.calls[other]
+                for other, at, key in self.counted
+                if key == limit.key and at > self.clock() - limit.per and other in self.calls
+            ]
+            counted = [call, *(other for other in others if other.status is not _S.FAILED)]
+            numbers = [codec.loads(other.args)["n"] for other in counted]
+            used = {"calls": len(numbers), "sum": sum(numbers), "distinct": len(set(numbers))}
+            by_person = call.decision is not None and call.decision.type in ("approve", "edit")
+            assert by_person or used[limit.measure] <= limit.most, "a limit was exceeded"
+            self.counted.append((call.id, self.clock(), limit.key))
 
     # -- what happens to stores
 

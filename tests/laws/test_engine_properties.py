@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import run_state_machine_as_test
 
+from sayso.engine import running
+
 pytestmark = pytest.mark.timeout(600)  # a minute on an idle machine
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -69,6 +71,18 @@ class SharedResults(ConcurrentCallers):
 
         store._commit = mix
         return store
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("safeguard", ["charge", "why_no_room"])
+def test_law_finds_limits_that_do_not_count(
+    safeguard: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty: dict[str, Any] | str = {} if safeguard == "charge" else ""
+    monkeypatch.setattr(running, safeguard, lambda work, call: empty)
+    mutant = settings(STORES, max_examples=500, phases=[Phase.generate])
+    with pytest.raises(AssertionError, match="a limit was exceeded"):
+        run_state_machine_as_test(Machine, settings=mutant)
 
 
 @pytest.mark.long

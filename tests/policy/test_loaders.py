@@ -51,6 +51,7 @@ notify = ["push", "slack:#ops"]
 remind_after = "10m"
 escalate_after = "30m"
 escalate_to = ["group:leads"]
+limits = ["calls <= 5 per 1h"]
 
 [[rule]]
 tool = "drop_table"
@@ -94,6 +95,7 @@ def test_every_key_of_a_file() -> None:
         remind_after=600,
         escalate_after=1800,
         escalate_to=["group:leads"],
+        limits=["calls <= 5 per 1h"],
     )
     assert all(f"\n{key} = " in WHOLE for key in KEYS)
     assert drop.verdict is Verdict.DENY

@@ -27,6 +27,7 @@ def test_policy_accepts_any_iterable_of_rules() -> None:
 CHANGES: dict[str, Any] = {
     "overturn": "rejecter",
     "max_rejections": 3,
+    "limits": "calls <= 5 per 1h",
     "tool": "delete",
     "agent": "ops",
     "when": boom,

@@ -45,6 +45,7 @@ from sayso.audit.replay import (
     run_mismatches,
 )
 from sayso.audit.system import Seals, SystemThread, system_row_problems
+from sayso.engine.budgets import counts_too_little
 from sayso.engine.deciding import eligible
 from sayso.errors import InvalidCall, StoreError
 from sayso.keys import key_id_of
@@ -55,6 +56,7 @@ from sayso.rows import (
     EffectKey,
     Event,
     Run,
+    Spent,
     StoredMessage,
     Thread,
     Tool,
@@ -182,6 +184,10 @@ class _Findings:
         self.spent: Counter[str] = Counter()
         #: Effect keys, and the calls that hold them.
         self.effects: dict[str, str] = {}
+        #: What calls added to budgets, for how long it counts at least, and what was returned.
+        self.budgets: dict[str, list[Spent]] = {}
+        self.kept: dict[str, Micros] = {}
+        self.returned: set[tuple[str, str]] = set()
         #: Refusals as their events imply them, and those that an approval overturned.
         self.refusals: dict[str, Refusal] = {}
         self.overturned: set[str] = set()
@@ -196,6 +202,11 @@ class _Findings:
         self.calls.update(other.calls)
         self.spent.update(other.spent)
         self.effects.update(other.effects)
+        for key, spent in other.budgets.items():
+            self.budgets.setdefault(key, []).extend(spent)
+        self.returned |= other.returned
+        for key, keep in other.kept.items():
+            self.kept[key] = min(keep, self.kept.get(key, keep))
         self.refusals.update(other.refusals)
         self.overturned |= other.overturned
         self.problems.merge(other.problems)
@@ -463,6 +474,11 @@ class _ThreadCheck:
         if starts and expected.attempt == 1 and expected.grant is not None:
             # A call spends one use, however often it is started.
             self._findings.spent[expected.grant] += 1
+        for key, (keep, amounts) in body.get("spent", {}).items():
+            spent = [Spent(event.at, event.call, value, number) for value, number in amounts]
+            self._findings.budgets.setdefault(key, []).extend(spent)
+            self._findings.kept[key] = min(keep, self._findings.kept.get(key, keep))
+        self._findings.returned |= {(key, event.call) for key in body.get("returned", ())}
         self._findings.overturned.update(expected.overturned)
         if expected.refusal is not None:
             self._findings.refusals[expected.refusal.id] = expected.refusal
@@ -728,6 +744,7 @@ class _StoreCheck:
         self._check_orphan_runs()
         self._check_grants_and_tokens()
         self._check_effect_keys()
+        self._check_budgets()
         self._check_refusals()
         self._check_counts()
 
@@ -817,6 +834,24 @@ class _StoreCheck:
                     self._report_row(f"effect {key} of call {call_id} is missing from the table")
         except (Unreadable, *DAMAGE_ERRORS) as error:
             self._report_row(f"the effects cannot be read: {reason_of(error)}")
+
+    # -- budgets
+
+    def _check_budgets(self) -> None:
+        """Check that each budget counts at least what the record says that calls added."""
+        store = self._rows
+        try:
+            budgets = {budget.key: budget for budget in store.budgets()}
+            for budget in budgets.values():
+                if store.keys.rows and (wrong := row_wrong(store.keys, budget)):
+                    self._report_row(f"budget {budget.key} {wrong}")
+            for key, recorded in self._found.budgets.items():
+                spent = [e for e in recorded if (key, e.call) not in self._found.returned]
+                since = store.now() - self._found.kept[key]
+                if counts_too_little(budgets.get(key), [e for e in spent if e.at > since]):
+                    self._report_row(f"budget {key} counts less than the record says")
+        except DAMAGE_ERRORS as error:
+            self._report_row(f"the budgets cannot be read: {reason_of(error)}")
 
     # -- refusals
 

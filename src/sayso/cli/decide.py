@@ -46,6 +46,14 @@ def approve(
             "--for", metavar="TIME", help="With --always: how long, such as 8h. Default: a day."
         ),
     ] = None,
+    limits: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit",
+            metavar="LIMIT",
+            help='With --always: such as "calls <= 20 per 1h". May be repeated.',
+        ),
+    ] = None,
     json: common.AsJson = False,
     plain: common.Plain = False,
     token_file: common.TokenFile = None,
@@ -56,7 +64,7 @@ def approve(
     The call runs exactly as shown. In a terminal you see the request and confirm; in a script, pass
     --digest. Approving a call in doubt runs it again.
     """
-    grant = _grant(always, uses, length)
+    grant = _grant(always, uses, length, limits)
     decision = None if digest is None else Approve(seen_digest=digest)
     _settle(store, request_id, decision, "", json, plain, token_file, grant)
 
@@ -215,14 +223,18 @@ def _state(box: Inbox, name: str) -> str:
     return request.status
 
 
-def _grant(always: str | None, uses: int | None, length: str | None) -> dict[str, Any] | None:
+def _grant(
+    always: str | None, uses: int | None, length: str | None, limits: list[str] | None
+) -> dict[str, Any] | None:
     if always is None:
-        if uses is not None or length is not None:
-            raise Usage("--uses and --for need --always")
+        if uses is not None or length is not None or limits:
+            raise Usage("--uses, --for and --limit need --always")
         return None
     grant: dict[str, Any] = {"scope": always}
     if uses is not None:
         grant["uses"] = uses
+    if limits:
+        grant["limits"] = limits
     if length is not None:
         grant["ends_in"] = common.duration(length, "--for")
     return grant

@@ -15,8 +15,15 @@ from sayso import text
 from sayso.channels.card import length, scope_lines, utc_now
 from sayso.channels.layout import Line, hard_cut, name, wrapped
 from sayso.channels.screen import console, show
+from sayso.engine.budgets import BudgetState
 from sayso.inbox import Inbox, Page
-from sayso.inbox.decisions import displayed_scope, grant_run
+from sayso.inbox.decisions import (
+    budget_json,
+    displayed_scope,
+    grant_budgets,
+    grant_run,
+    rule_budgets,
+)
 from sayso.inbox.replay import Replay
 from sayso.redaction import mask_request, title_of
 from sayso.rows import Credential
@@ -28,6 +35,8 @@ _NARROW = 72
 _WIDE = 100
 _SHORTEST_ID = 10
 _SUBJECT = 120
+#: How wide the bar of a limit is.
+_BAR = 20
 #: How requests end that a person decided.
 _BY_PEOPLE = ("approved", "edited", "rejected", "responded")
 #: How many calls of a replay a person is shown.
@@ -185,6 +194,8 @@ def replay_lines(replay: Replay, policy: str, since: str) -> Iterator[Line]:
 
 
 def grant_lines(box: Inbox, grants: Sequence[Grant]) -> Iterator[Line]:
+    """Yield the lines that describe grants, and the limits of rules that counted calls."""
+    budgets = grant_budgets(box.store, grants)
     if not grants:
         yield Line("No grants.")
     for grant in grants:
@@ -197,6 +208,18 @@ def grant_lines(box: Inbox, grants: Sequence[Grant]) -> Iterator[Line]:
             parts.append(f"revoked {local_time(grant.revoked)}")
         yield Line(", ".join(parts), "", "  ")
         yield from scope_lines(box.store, grant)
+        yield from map(_budget_line, budgets[grant.id])
+    for rule, state in rule_budgets(box.store):
+        yield Line(f"limit of the rule for {text.inline(rule)}", "bold")
+        yield _budget_line(state)
+
+
+def _budget_line(state: BudgetState) -> Line:
+    share = 1.0 if state.most == 0 else min(float(state.used / state.most), 1.0)
+    full = round(share * _BAR)
+    bar = "█" * full + "░" * (_BAR - full)
+    style = "yellow" if share >= 1 else ""
+    return Line(f"{bar} {state.used:f} of {state.limit}", style, "  ")
 
 
 def grant_json(box: Inbox, grant: Grant) -> dict[str, Any]:
@@ -211,6 +234,7 @@ def grant_json(box: Inbox, grant: Grant) -> dict[str, Any]:
         "ends_at": iso(grant.ends),
         "revoked_at": iso(grant.revoked),
         "run": grant_run(grant) or None,
+        "budgets": list(map(budget_json, grant_budgets(box.store, [grant])[grant.id])),
     }
 
 

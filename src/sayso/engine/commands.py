@@ -29,6 +29,11 @@ class Needs(NamedTuple):
     spends: bool = False
     #: The effect keys of new calls.
     effects: tuple[str, ...] = ()
+    #: The limits of new calls that may start, and those of ``grants_for``.
+    limits: tuple[str, ...] = ()
+    starts: bool = False
+    #: Also the grants and the budgets of these calls: what they added may be returned.
+    gives_back: bool = False
     #: Refusals that were not lifted: of calls of an agent and a tool with arguments of that hash;
     #: of calls equal to ``calls``, or with arguments of one of these hashes instead; and by id.
     refusals_for: tuple[tuple[str, str, str], ...] = ()
@@ -183,6 +188,7 @@ class Propose(RunCommand):
         equal_calls: set[tuple[str, str]] = set()
         callers: list[str] = []
         effects: list[str] = []
+        limits: list[str] = []
         equals: dict[tuple[str, str, str], None] = {}
         for call in self.calls:
             if call.terms.verdict == "ask":
@@ -191,6 +197,8 @@ class Propose(RunCommand):
                 callers.append(call.caller)
             if call.effect_key and self.owner is not None:
                 effects.append(call.effect_key)
+            if self.owner is not None:
+                limits += call.terms.limits
             if call.kind == "approval":
                 equals[self.agent, call.tool, call.args_hash] = None
         return Needs(
@@ -199,6 +207,8 @@ class Propose(RunCommand):
             callers=tuple(callers),
             grants_for=tuple(sorted(equal_calls)),
             effects=tuple(effects),
+            limits=tuple(limits),
+            starts=self.owner is not None,
             refusals_for=tuple(equals),
         )
 
@@ -285,6 +295,7 @@ class Decide(CallCommand):
             statuses=others,
             voters=True,
             system=self.grant is not None,
+            gives_back=self.type == "reject",
             refusals_of_calls=True,
             edited_args=(self.args_hash,) if self.args_hash else (),
         )
@@ -382,6 +393,11 @@ class Record(AttemptCommand):
     hold: bool = False
     #: A read that failed may be retried under the same approval.
     retry: bool = False
+
+    @property
+    def needs(self) -> Needs:
+        gives_back = self.failure == "not_executed"
+        return Needs(run=self.run, calls=(self.call,), gives_back=gives_back)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

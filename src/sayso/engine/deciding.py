@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from sayso.engine.asking import doubt_envelope, revise, signed, signed_bytes
+from sayso.engine.budgets import give_back
 from sayso.engine.commands import Cancel, Decide, Expire, Recover, SignAgain, VoidVotes
 from sayso.engine.effects import free_key, key_of, take_key
 from sayso.engine.grants import store_grant
@@ -386,6 +387,7 @@ def _close(work: UnitOfWork, call: Call, to: CallStatus, decided: Decided, **fac
         result = decided.message or "given up"
         if call.doubt is not None and call.doubt.answer == "did_not_run":
             free_key(work, call)
+            facts |= give_back(work, call)
     call = work.move(call, to, decision=decided, result=result)
     _emit(work, call, decided, **facts)
     return call

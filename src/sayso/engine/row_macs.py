@@ -28,6 +28,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from sayso.rows import (
+    Budget,
     Call,
     Credential,
     EffectKey,
@@ -36,13 +37,14 @@ from sayso.rows import (
     Run,
     StoredMessage,
     Thread,
+    budget_values,
     call_values,
     names_text,
 )
 from sayso.types import Grant, Refusal
 
 AuthenticRow: TypeAlias = (
-    Call | Run | Thread | StoredMessage | Grant | Person | Credential | EffectKey | Refusal
+    Call | Run | Thread | StoredMessage | Grant | Person | Credential | EffectKey | Refusal | Budget
 )
 
 #: The texts of a row, then its numbers.
@@ -144,6 +146,11 @@ def _effect_key(effect: EffectKey) -> Values:
     return (effect.key, effect.call, *whose), (effect.created,)
 
 
+def _budget(budget: Budget) -> Values:
+    key, limits, keep, entries, until, _ = budget_values(budget)
+    return (key, limits, entries), (keep, until)
+
+
 def _refusal(refusal: Refusal) -> Values:
     whose = (refusal.request, refusal.run, refusal.thread, refusal.scope)
     what = (refusal.agent, refusal.tool, refusal.tool_digest, refusal.args_hash)
@@ -176,6 +183,7 @@ FIELDS: dict[type[AuthenticRow], Fields] = {
     Person: Fields("person", 1, b"person/1\0", _person, struct.Struct("<14q")),
     Credential: Fields("credential", 1, b"credential/1\0", _credential, struct.Struct("<19q")),
     Refusal: Fields("refusal", 1, b"refusal/1\0", _refusal, struct.Struct("<18q")),
+    Budget: Fields("budget", 1, b"budget/1\0", _budget, struct.Struct("<5q")),
     EffectKey: Fields("effect", 1, b"effect/1\0", _effect_key, struct.Struct("<7q")),
 }
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from sayso.engine import commands
 from sayso.engine.asking import ask_again
+from sayso.engine.budgets import charge, give_back, why_no_room
 from sayso.engine.effects import close_duplicate, free_key, is_remote, take_key
 from sayso.engine.grants import covers, is_genuine, put_grant
 from sayso.engine.refusals import ask_if_refused, begin_scope
@@ -223,7 +224,8 @@ def _use_approval(work: UnitOfWork, call: Call) -> str:
     if call.valid_until is not None and call.valid_until <= work.now and not begun:
         return "the approval was too old to start"
     if call.grant is None:
-        return ""
+        counts = by_rule and not begun and call.terms.limits
+        return why_no_room(work, call) if counts else ""
     grant = work.grants.get(call.grant)
     if grant is None:
         return "the grant ended before the start"
@@ -235,16 +237,19 @@ def _use_approval(work: UnitOfWork, call: Call) -> str:
     left = grant.uses_left if call.attempt == 0 else None
     if not replace(grant, uses_left=left).live(work.now):
         return "the grant ended before the start"
-    if left is not None:
+    no_room = why_no_room(work, call) if call.attempt == 0 else ""
+    if not no_room and left is not None:
         put_grant(work, replace(grant, uses_left=left - 1))
-    return ""
+    return no_room
 
 
 def start_call(work: UnitOfWork, call: Call) -> Call:
     """Mark one call as started under the run's token."""
     run = work.require_run()
+    spent = charge(work, call)
     call = work.move(call, CallStatus.RUNNING, attempt=call.attempt + 1, token=run.token)
-    _emit_start(work, call, "started", f"worker:{run.owner}", **_key(call), token=call.token)
+    actor = f"worker:{run.owner}"
+    _emit_start(work, call, "started", actor, **_key(call), token=call.token, **spent)
     return call
 
 
@@ -267,8 +272,9 @@ def start_read(work: UnitOfWork, call: Call, owner: str) -> Call:
     """
     run = work.require_run()
     token = run.token if run.owner == owner and run.leased(work.now) else 0
+    spent = charge(work, call)
     call = work.put_call(call._replace(attempt=call.attempt + 1, token=token))
-    _emit_start(work, call, "read_started", f"worker:{owner}", token=token)
+    _emit_start(work, call, "read_started", f"worker:{owner}", token=token, **spent)
     return call
 
 
@@ -341,7 +347,12 @@ def record(work: UnitOfWork, command: commands.Record) -> Call:
         return call
     for message in command.messages:
         work.add_message(message)
-    return _record(work, call, command.ok, command.result, why=command.why, hold=command.hold)
+    nothing_happened = not command.ok and command.failure == "not_executed"
+    returned: dict[str, Any] = {}
+    if nothing_happened and not is_remote(call.binds):
+        returned = give_back(work, call)
+    outcome = (command.ok, command.result)
+    return _record(work, call, *outcome, why=command.why, hold=command.hold, **returned)
 
 
 def leaves_doubt(call: Call, failure: Failure) -> bool:
@@ -373,13 +384,14 @@ def _record(
     why: str = "",
     hold: bool = False,
     actor: str = "",
+    **more: Any,
 ) -> Call:
     late = call.status is CallStatus.IN_DOUBT
     to = CallStatus.DONE if ok else CallStatus.FAILED
     if not ok:
         free_key(work, call)  # nothing happened; see ``leaves_doubt``
     call = work.move(call, to, result=result, votes=() if late else call.votes)
-    more = {"not_kept": why} if why else {}
+    more |= {"not_kept": why} if why else {}
     actor = actor or f"attempt:{call.attempt}"
     work.emit("recorded", actor=actor, call=call, ok=ok, result=result, late=late, **more)
     if late:
@@ -417,9 +429,10 @@ def release(work: UnitOfWork, command: commands.Release) -> Call:
         return call
     not_now = _consume_approval(work, call)
     if not_now is None:
+        spent = charge(work, call)
         attempt = call.attempt + 1
         call = work.move(call, CallStatus.RELEASED, attempt=attempt, caller=command.caller)
-        _emit_start(work, call, "released", f"agent:{call.agent}", **_key(call))
+        _emit_start(work, call, "released", f"agent:{call.agent}", **_key(call), **spent)
     refresh_run(work, hold=True)
     return call if not_now is None else not_now
 

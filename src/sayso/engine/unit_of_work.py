@@ -17,6 +17,7 @@ from sayso.engine.row_macs import row_mac, values_mac
 from sayso.errors import NotFound, Tampered
 from sayso.rows import (
     SYSTEM_THREAD,
+    Budget,
     Call,
     CallStatus,
     Credential,
@@ -38,7 +39,7 @@ from sayso.types import Grant, Micros, Refusal, look_of
 
 _body = json_encoder(sort_keys=True)
 
-T = TypeVar("T", EffectKey, Person, Credential)
+T = TypeVar("T", Budget, EffectKey, Person, Credential)
 
 NOBODY = Directory()
 
@@ -98,6 +99,8 @@ class UnitOfWork:
     #: that have them.
     effects: dict[str, EffectKey] = field(default_factory=dict)
     effect_owners: dict[str, Call] = field(default_factory=dict)
+    #: What the limits of the calls that may start count, by key.
+    budgets: dict[str, Budget] = field(default_factory=dict)
     #: The refusals of calls that are equal to these calls, and were not lifted.
     refusals: dict[str, Refusal] = field(default_factory=dict)
     system: Thread | None = None
@@ -107,6 +110,7 @@ class UnitOfWork:
     touched_grants: dict[str, Grant] = field(default_factory=dict)
     touched_refusals: dict[str, Refusal] = field(default_factory=dict)
     taken_effects: dict[str, EffectKey] = field(default_factory=dict)
+    touched_budgets: dict[str, Budget] = field(default_factory=dict)
     #: Released keys, with the call that had each.
     freed_effects: dict[str, str] = field(default_factory=dict)
     new_run: bool = False
@@ -309,6 +313,8 @@ class UnitOfWork:
         self.refusals.update(self.touched_refusals)
         if self.taken_effects:
             self.taken_effects = _with_macs(self.taken_effects, mac)
+        if self.touched_budgets:
+            self.touched_budgets = _with_macs(self.touched_budgets, mac)
         if self.touched_people or self.touched_credentials:
             self.touched_people = _with_macs(self.touched_people, mac)
             self.touched_credentials = _with_macs(self.touched_credentials, mac)

@@ -316,7 +316,8 @@ class StoreBackend(Backend):
     async def propose(self, entry: RunEntry, plan: Plan) -> CallStart:
         new = await judged_call(plan)
         starts = plan.run is not None and new.terms.verdict == "allow"
-        reads = starts and new.terms.effect == "read"
+        # A read whose rule has limits is counted when it starts, like any other call.
+        reads = starts and new.terms.effect == "read" and not new.terms.limits
         if reads and not await read(self.store, self._refusals, plan, new):
             # Let a read run before it is written: without a result there is nothing to store.
             run = None if entry.fresh else await read(self.store, self.store.run, entry.name)

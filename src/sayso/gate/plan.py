@@ -353,7 +353,13 @@ def raised_terms(call: Call, now: Terms) -> Terms | None:
     if now == call.terms:
         return None
     terms = tighten(call.terms, now)
-    return terms if is_stricter(call.terms, terms) else None
+    by_rule = call.decision is not None and call.decision.type in _BY_RULE
+    # What no person decided, also depends on what is counted and how risky it is.
+    unseen = by_rule and (terms.limits, now.risk_declared) != (
+        call.terms.limits,
+        call.terms.risk_declared,
+    )
+    return terms if unseen or is_stricter(call.terms, terms) else None
 
 
 def cancel_call(call: Call, reason: str, *, by: str = "agent") -> Cancel:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import posixpath
 import secrets
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from sayso import codec
+from sayso.engine.budgets import BudgetState, budget_state, grant_limits
 from sayso.engine.grants import GIVEN_UNDER, covers, facts_of
-from sayso.errors import Conflict, InvalidCall, InvalidDecision, NotAllowed
+from sayso.errors import Conflict, InvalidCall, InvalidDecision, InvalidPolicy, NotAllowed
 from sayso.inbox.people import token_hash
 from sayso.passkeys import Assertion
+from sayso.policy.limits import LIMIT_FORMS, Limit
 from sayso.redaction import find_placeholder, redact, redact_declared, secrets_in
 from sayso.rows import Call, CallStatus, Confirmation, Tool
 from sayso.stores.base import Query, Store, matches_scope
@@ -35,6 +37,7 @@ from sayso.types import (
     Reviewer,
     Risk,
     Terms,
+    iso,
 )
 from sayso.views import question_from, question_json
 
@@ -293,12 +296,10 @@ def new_grant(call: Call, wanted: Mapping[str, Any], by: Reviewer, now: Micros) 
     """Build the grant that comes with an approval. It lasts a day by default."""
     if not isinstance(wanted, Mapping):
         raise InvalidDecision("grant: give an object with scope, uses or ends_in", "grant")
-    unknown = set(wanted) - {"scope", "uses", "ends_in", "within"}
-    if unknown:
-        raise InvalidDecision(
-            f"grant: unknown field {', '.join(sorted(unknown))}; use scope, uses, ends_in, within",
-            "grant",
-        )
+    fields = ("scope", "uses", "ends_in", "within", "limits")
+    if unknown := set(wanted).difference(fields):
+        names = ", ".join(sorted(unknown))
+        raise InvalidDecision(f"grant: unknown field {names}; use {', '.join(fields)}", "grant")
     if wanted.get("within", "agent") not in ("agent", "run"):
         raise InvalidDecision("grant: within must be 'agent' or 'run'", "grant.within")
     uses = wanted.get("uses")
@@ -313,6 +314,8 @@ def new_grant(call: Call, wanted: Mapping[str, Any], by: Reviewer, now: Micros) 
     under = _given_under(call, by)
     if wanted.get("within") == "run":
         under["run"] = call.run
+    if limits := _limits(wanted.get("limits", ())):
+        under["limits"] = limits
     return Grant(
         id="grt_" + secrets.token_hex(6),
         agent=call.agent,
@@ -324,6 +327,16 @@ def new_grant(call: Call, wanted: Mapping[str, Any], by: Reviewer, now: Micros) 
         uses_left=uses,
         ends=now + round(ends_in * SECOND),
     )
+
+
+def _limits(wanted: object) -> list[Json]:
+    """Return the limits of a grant as text. Raise ``InvalidDecision``."""
+    if not isinstance(wanted, list | tuple):
+        raise InvalidDecision(f"grant: limits is a list: write {LIMIT_FORMS}", "grant.limits")
+    try:
+        return list(dict.fromkeys(Limit.parse(text).text for text in wanted))
+    except InvalidPolicy as error:
+        raise InvalidDecision(f"grant: {error}", "grant.limits") from None
 
 
 def _given_under(call: Call, by: Reviewer) -> dict[str, Json]:
@@ -459,6 +472,38 @@ def grant_scope(grant: Grant) -> dict[str, Json]:
 def grant_run(grant: Grant) -> str:
     """Return the only run in which a grant is valid; "" if it is valid in all of the agent's."""
     return str(codec.loads(grant.scope).get(GIVEN_UNDER, {}).get("run", ""))
+
+
+def grant_budgets(store: Store, grants: Collection[Grant]) -> dict[str, list[BudgetState]]:
+    """Return the limits of grants, each with what was used of it, by the grant's id."""
+    limits = {grant.id: grant_limits(grant) for grant in grants}
+    stored = {budget.key: budget for budget in store.budgets()} if any(limits.values()) else {}
+    now = store.now()
+    return {
+        name: [budget_state(stored.get(limit.key), limit, now) for limit in listed]
+        for name, listed in limits.items()
+    }
+
+
+def rule_budgets(store: Store) -> list[tuple[str, BudgetState]]:
+    """Return the limits of rules that calls were counted for, each with its tools and agents."""
+    now = store.now()
+    states: list[tuple[str, BudgetState]] = []
+    for budget in store.budgets():
+        _, *whose = codec.loads(budget.key)
+        if len(whose) == 2:
+            tools, agents = whose
+            by = "" if agents == ["*"] else f" by {', '.join(agents)}"
+            limits = [Limit.parse(text)._replace(key=budget.key) for text in budget.limits]
+            name = f"{', '.join(tools)}{by}"
+            states += [(name, budget_state(budget, limit, now)) for limit in limits]
+    return states
+
+
+def budget_json(state: BudgetState) -> dict[str, Json]:
+    used = float(state.used)
+    most = float(state.most)
+    return {"limit": state.limit, "used": used, "most": most, "frees_at": iso(state.frees_at)}
 
 
 def scope_sentence(grant: Grant, scope: Mapping[str, Json] | None = None) -> str:

@@ -47,7 +47,7 @@ from sayso.inbox.decisions import (
 from sayso.inbox.people import no_request, reviewer_of
 from sayso.inbox.replay import Replay, replay_policy
 from sayso.policy import Policy, tighten
-from sayso.policy.rule import Duration, parse_duration
+from sayso.policy.limits import Duration, parse_duration
 from sayso.redaction import render_title
 from sayso.rows import Call, CallStatus, Event, Tool
 from sayso.stores import open_store

@@ -5,6 +5,7 @@ Read ``rule`` (what a rule matches and requires) and ``policy`` (judge a call, t
 ``loaders`` reads rules from TOML and from LangChain's ``interrupt_on``.
 """
 
+from sayso.policy.limits import parse_duration
 from sayso.policy.policy import (
     Explanation,
     Judging,
@@ -17,7 +18,7 @@ from sayso.policy.policy import (
     tighten,
     tighten_by_agent,
 )
-from sayso.policy.rule import Predicate, Rule, parse_duration
+from sayso.policy.rule import Predicate, Rule
 
 __all__ = [
     "Explanation",

@@ -53,7 +53,7 @@ class _Missing:
 MISSING = _Missing()
 
 
-class _Path(NamedTuple):
+class ArgPath(NamedTuple):
     """Where a value is in the arguments, and the function that is applied to it."""
 
     steps: tuple[str | int, ...]
@@ -62,6 +62,14 @@ class _Path(NamedTuple):
     def __str__(self) -> str:
         path = _format_path(self.steps)
         return f"{self.function}({path})" if self.function else path
+
+    @classmethod
+    def parse(cls, text: str) -> ArgPath:
+        """Parse a path that stands alone. Raise ``InvalidPolicy``."""
+        path, at = _path(text, _after_space(text, 0))
+        if text[at:].strip():
+            raise _bad(text, "write one path, such as amount or body.lines[0]")
+        return path
 
     def value(self, args: Args) -> Json | _Missing:
         value: Json | _Missing = args
@@ -80,7 +88,7 @@ class _Path(NamedTuple):
 
 
 class _Comparison(NamedTuple):
-    path: _Path
+    path: ArgPath
     operator: str
     literal: Json
 
@@ -89,7 +97,7 @@ class _Comparison(NamedTuple):
             return f"{self.path} exists"
         return f"{self.path} {self.operator} {json.dumps(self.literal, ensure_ascii=False)}"
 
-    def paths(self) -> list[_Path]:
+    def paths(self) -> list[ArgPath]:
         return [self.path]
 
     def holds(self, args: Args, negated: bool = False) -> bool:
@@ -112,7 +120,7 @@ class _Negation(NamedTuple):
     def __str__(self) -> str:
         return f"not {_grouped(self.part)}"
 
-    def paths(self) -> list[_Path]:
+    def paths(self) -> list[ArgPath]:
         return self.part.paths()
 
     def holds(self, args: Args, negated: bool = False) -> bool:
@@ -126,7 +134,7 @@ class _Junction(NamedTuple):
     def __str__(self) -> str:
         return f" {self.word} ".join(map(_grouped, self.parts))
 
-    def paths(self) -> list[_Path]:
+    def paths(self) -> list[ArgPath]:
         return list(dict.fromkeys(path for part in self.parts for path in part.paths()))
 
     def holds(self, args: Args, negated: bool = False) -> bool:
@@ -179,7 +187,7 @@ class Condition:
         return f"where {self.text}: {'; '.join(values)}"
 
 
-def _describe_value(path: _Path, args: Args) -> str:
+def _describe_value(path: ArgPath, args: Args) -> str:
     try:
         value = path.value(args)
     except TypeError as error:
@@ -274,7 +282,7 @@ def _comparison(text: str, at: int) -> tuple[_Part, int]:
     return _Comparison(path, operator, literal), at
 
 
-def _path(text: str, at: int) -> tuple[_Path, int]:
+def _path(text: str, at: int) -> tuple[ArgPath, int]:
     function = _FUNCTION.match(text, at)
     at = function.end() if function else at
     first = _NAME.match(text, at) or _QUOTED.match(text, at)
@@ -286,11 +294,11 @@ def _path(text: str, at: int) -> tuple[_Path, int]:
         step, at = _step(text, at)
         steps.append(step)
     if function is None:
-        return _Path(tuple(steps)), at
+        return ArgPath(tuple(steps)), at
     at = _after_space(text, at)
     if not text.startswith(")", at):
         raise _bad(text, f"{function[1]} takes one path: {function[1]}(to)")
-    return _Path(tuple(steps), function[1]), at + 1
+    return ArgPath(tuple(steps), function[1]), at + 1
 
 
 def _step(text: str, at: int) -> tuple[str | int, int]:

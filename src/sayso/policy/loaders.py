@@ -67,9 +67,20 @@ KEYS = {
     "remind_after": _DURATION_TEXT,
     "escalate_after": _DURATION_TEXT,
     "escalate_to": 'a list such as ["group:leads"]',
+    "limits": 'a list such as ["sum(amount) <= 1000 per 1d"]',
 }
 _TO_A_GATE = "; pass the path of a file to a gate instead: Gate(url, policy='policy.toml')"
-_LISTS = {"tool", "agent", "days", "allowed", "reviewers", "reasons", "notify", "escalate_to"}
+_LISTS = {
+    "tool",
+    "agent",
+    "days",
+    "allowed",
+    "reviewers",
+    "reasons",
+    "limits",
+    "notify",
+    "escalate_to",
+}
 _DURATIONS = {"expires_in", "valid_for", "fresh", "remind_after", "escalate_after"}
 _SUGGESTIONS = {
     "default": "it above the first [[rule]], because it belongs to no rule",

@@ -27,6 +27,7 @@ from typing import Any, Literal, TypeAlias
 
 from sayso.errors import InvalidPolicy, describe_error
 from sayso.policy.condition import Condition
+from sayso.policy.limits import stricter_limits
 from sayso.policy.rule import DAYS, Args, Predicate, Rule
 from sayso.types import (
     ASSURANCE,
@@ -289,6 +290,8 @@ def _terms(rule: Rule, name: str, policy: str, own: Terms, call: ToolCall) -> Te
         changes["declared"] = True
     if rule.risk is not None:
         changes["risk_declared"] = True
+    if rule.limits is not None:
+        changes["limits"] = rule.bound_limits
     if rule.description is not None:
         changes["description"] = _describe(rule.description, call)
     changes |= {"verdict": Verdict(rule.verdict), "rule": name, "preset": rule.preset}
@@ -366,6 +369,7 @@ def _named(value: object) -> object:
 #     on_duplicate                         raise, then result
 #     overturn                             rejecter, then anyone
 #     max_rejections                       the lower one
+#     limits                               those of both; for the same count, the lower one
 #     expires_in, valid_for, fresh         the shorter one
 #     requester_decides                    only if both allow it
 #     on_expiry                            cancel, then reject
@@ -385,7 +389,8 @@ def _named(value: object) -> object:
 # ``footprint`` belong to the new arguments; these four require nothing. Nor does ``record``:
 # requests are always recorded; nor ``declared`` and ``preset``, which say who chose the effect and
 # the verdict; nor
-# ``max_rejections``, which is about the next call. A new effect key requires nothing either, but
+# ``max_rejections``, which is about the next call; nor ``limits``, which are about
+# calls that no person decides (``raised_terms``). A new effect key requires nothing either, but
 # people see it, so they are asked again.
 
 
@@ -428,6 +433,7 @@ def tighten(old: Terms, new: Terms) -> Terms:
         max_rejections=min(limits, default=None),
         footprint=new.footprint,
         preset=old.preset or new.preset,
+        limits=stricter_limits(old.limits, new.limits),
         notify=old.notify,
         notify_via=tuple(dict.fromkeys((*old.notify_via, *new.notify_via))),
         remind_after=min(reminders, default=None),
@@ -475,6 +481,7 @@ def _requirements(terms: Terms) -> Terms:
         on_duplicate="raise",
         max_rejections=None,
         footprint="",
+        limits=(),
         notify=(),
         notify_via=(),
         remind_after=None,

@@ -6,12 +6,13 @@ import fnmatch
 import re
 from collections.abc import Awaitable, Callable, Iterable, Set
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sayso.errors import InvalidPolicy
 from sayso.policy.condition import Condition
+from sayso.policy.limits import Duration, Limit, bound_text, duration_text, parse_duration
 from sayso.policy.template import BadTemplate, check_template
 from sayso.types import (
     ASSURANCE,
@@ -41,12 +42,9 @@ from sayso.types import (
 Args: TypeAlias = dict[str, Json]
 Predicate: TypeAlias = Callable[[Args], bool | Awaitable[bool]]
 Describe: TypeAlias = Callable[[ToolCall], str]
-Duration: TypeAlias = float | timedelta | str
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)", re.ASCII)
-_DURATION = re.compile(r"(\d{1,10}(?:\.\d{1,6})?)(s|m|h|d)", re.ASCII)
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _CHANNEL = re.compile(r"[a-z][a-z0-9_-]{0,31}", re.ASCII)
 _MAX_QUORUM = 100
 _MAX_REJECTIONS = 1000
@@ -66,21 +64,6 @@ _ASK_ONLY_TERMS = (
     "escalate_after",
     "escalate_to",
 )
-
-
-def parse_duration(value: Duration | None, name: str) -> float | None:
-    """Return a positive duration in seconds: from a number, a timedelta, "90s", "15m" or "7d"."""
-    if value is None:
-        return None
-    length: object = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(length, str):
-        match = _DURATION.fullmatch(length)
-        length = float(match[1]) * _UNITS[match[2]] if match else None
-    if isinstance(length, bool) or not isinstance(length, int | float) or not 0 < length < 1e10:
-        raise InvalidPolicy(
-            f'{name}={value!r}: use a positive number of seconds, or "15m", "24h" or "7d"'
-        )
-    return float(length)
 
 
 def _strings(value: object, name: str) -> tuple[str, ...]:
@@ -122,7 +105,8 @@ class Rule:
     asking; for a shell command, of the program. ``notify`` names channels, and whom to reach
     there: "push", "mail:group:finance", "slack:#ops". People are reminded once after
     ``remind_after``; after ``escalate_after``, the people and groups in ``escalate_to`` may decide
-    too.
+    too. ``limits`` is what its calls may add up to
+    without a person, such as "sum(amount) <= 1000 per 1d".
     """
 
     tool: str | Iterable[str] = field(default="*", kw_only=False)
@@ -156,6 +140,7 @@ class Rule:
     remind_after: Duration | None = None
     escalate_after: Duration | None = None
     escalate_to: str | Iterable[str] | None = None
+    limits: str | Iterable[str] | None = None
     #: Whether it belongs to a preset, and not to the user; see ``Terms.preset``.
     preset: bool = False
     _zone: tzinfo = field(default=UTC, init=False, repr=False, compare=False)
@@ -177,6 +162,7 @@ class Rule:
         self._check_effect()
         self._check_effect_key()
         self._check_rejections()
+        self._check_limits()
         self._check_time()
         self._check_asking()
 
@@ -300,6 +286,20 @@ class Rule:
                 f"max_rejections={most!r}: use a whole number, 1 to {_MAX_REJECTIONS}"
             )
 
+    def _check_limits(self) -> None:
+        if self.limits is None:
+            return
+        if self.verdict is Verdict.DENY:
+            raise InvalidPolicy('verdict="deny" has nothing to count: leave out limits')
+        texts = _nonempty_strings(self.limits, "limits", "for no limit")
+        self._set(limits=tuple(Limit.parse(text).text for text in texts))
+
+    @property
+    def bound_limits(self) -> tuple[str, ...]:
+        """The limits with the keys of their counts, for the terms of a call."""
+        limits = (Limit.parse(text) for text in self.limits or ())
+        return tuple(bound_text(limit.of_rule(self.tool, self.agent)) for limit in limits)
+
     def _check_time(self) -> None:
         if self.days is not None:
             listed = _nonempty_strings(self.days, "days", "for every day")
@@ -377,9 +377,10 @@ class Rule:
             calls += f" at {self.hours}"
         if self.days is not None or self.hours is not None:
             calls += f" ({self.timezone})"
+        within = f", within {' and '.join(self.limits)}" if self.limits else ""
         if self.verdict is not Verdict.ASK:
-            return f"{calls} {'run' if self.verdict is Verdict.ALLOW else 'are denied'}."
-        return f"{calls} need approval{self._approvers()}."
+            return f"{calls} {'run' if self.verdict is Verdict.ALLOW else 'are denied'}{within}."
+        return f"{calls} need approval{self._approvers()}{within}."
 
     def _approvers(self) -> str:
         """Return by whom, how and until when calls are approved, as the end of a sentence."""
@@ -398,14 +399,6 @@ class Rule:
         if isinstance(self.expires_in, float):
             words += f"; requests expire after {duration_text(self.expires_in)}"
         return words
-
-
-def duration_text(seconds: float) -> str:
-    """Return a duration as a policy file has it, such as "15m"."""
-    for unit in ("d", "h", "m"):
-        if seconds % _UNITS[unit] == 0:
-            return f"{seconds / _UNITS[unit]:g}{unit}"
-    return f"{seconds:g}s"
 
 
 def allowed_decisions(value: Iterable[str]) -> tuple[str, ...]:

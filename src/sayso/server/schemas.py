@@ -151,6 +151,11 @@ class GrantBody(Body):
     )
     uses: int | None = Field(None, description="how many calls it covers; unlimited if omitted")
     ends_in: float | int = Field(86_400, description="seconds until the grant ends")
+    limits: list[str] = Field(
+        [],
+        description="what the calls that it covers may add up to",
+        examples=[["sum(amount) <= 1000 per 1d"]],
+    )
 
 
 #: The fields that go with each type of decision, and the one that it needs.
@@ -1109,6 +1114,21 @@ class TakenAwayView(View):
     approved: list[str] = Field(description="requests that they approved and that wait to run")
 
 
+class BudgetView(View):
+    """A limit, and how much of it is used."""
+
+    limit: str = Field(examples=["sum(amount) <= 1000 per 1d"])
+    used: float
+    most: float
+    frees_at: datetime | None = Field(description="when the oldest part stops counting")
+
+
+class RuleBudget(BudgetView):
+    """A limit of a rule of the policy."""
+
+    tools: str = Field(description="the tools and the agents of the rule")
+
+
 class GrantView(View):
     """A grant: what runs without asking, until when, and who granted it."""
 
@@ -1123,10 +1143,13 @@ class GrantView(View):
     uses_left: int | None
     revoked_at: datetime | None
     live: bool
+    budgets: list[BudgetView]
 
 
 class GrantPage(Page[GrantView]):
-    """All grants that you may see."""
+    """All grants that you may see, and what the limits of the policy's rules have counted."""
+
+    budgets: list[RuleBudget]
 
 
 class ScopeChoice(View):

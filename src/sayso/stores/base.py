@@ -29,6 +29,7 @@ from sayso.errors import Conflict, InvalidCall, NotFound
 from sayso.forking import renew_in_child
 from sayso.keys import Keyring
 from sayso.rows import (
+    Budget,
     Call,
     Credential,
     Delivery,
@@ -368,6 +369,10 @@ class StoreReads(Protocol):
         ...
 
     def grants(self, *, live_only: bool = True) -> list[Grant]: ...
+    def budgets(self) -> list[Budget]:
+        """Return what the limits of rules and grants have counted."""
+        ...
+
     def refusals(
         self, *, after: str | None = None, limit: int = 50, lifted: bool = False
     ) -> list[tuple[str, Refusal]]:

@@ -18,7 +18,7 @@ from sayso.engine.row_macs import FIELDS, AuthenticRow, row_bytes
 from sayso.errors import Tampered, UnknownKey
 from sayso.keys import Keyring
 from sayso.redaction import Secrets, secrets_of
-from sayso.rows import HOSTED, Call, CallStatus, EffectKey, Person, Run, StoredMessage, Tool
+from sayso.rows import HOSTED, Budget, Call, CallStatus, EffectKey, Person, Run, StoredMessage, Tool
 from sayso.stores.base import StoreReads
 from sayso.text import inline
 from sayso.types import EarlierRejection, Request, moment
@@ -255,7 +255,7 @@ def name_of(row: AuthenticRow) -> str:
     elif isinstance(row, Person):
         name = row.name
     else:
-        name = row.key if isinstance(row, EffectKey) else row.id
+        name = row.key if isinstance(row, EffectKey | Budget) else row.id
     return f"{FIELDS[type(row)].noun} {name}"
 
 

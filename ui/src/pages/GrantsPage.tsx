@@ -12,7 +12,7 @@ import { useChanges, useOffline } from "../shared/live";
 import { useResource } from "../shared/useResource";
 import { setQuery, useQuery } from "../shared/router";
 import { exact, long, useNow } from "../shared/format";
-import type { Grant } from "../shared/types";
+import type { Budget, Grant } from "../shared/types";
 import { visible } from "../shared/visible";
 import { Refusals } from "./Refusals";
 
@@ -24,6 +24,26 @@ function endOf(grant: Grant, now: number): string {
   return left <= 0 ? "ended" : `in ${long(left)}`;
 }
 
+/** A limit, and how much of it is used. */
+function Meter({ budget }: { budget: Budget }): ReactElement {
+  return (
+    <div className="budget" data-testid="budget">
+      <meter
+        aria-label={visible(budget.limit)}
+        min={0}
+        max={budget.most}
+        high={budget.most * 0.8}
+        optimum={0}
+        value={budget.used}
+      />
+      <span className="muted small">
+        {budget.used} of {visible(budget.limit)}
+        {budget.frees_at && budget.used >= budget.most ? `; frees from ${exact(budget.frees_at)}` : ""}
+      </span>
+    </div>
+  );
+}
+
 function Row({ grant, onRevoke }: { grant: Grant; onRevoke: () => void }): ReactElement {
   const now = useNow(10);
   const offline = useOffline();
@@ -33,7 +53,12 @@ function Row({ grant, onRevoke }: { grant: Grant; onRevoke: () => void }): React
         <span className="mono">{visible(grant.tool)}</span>
         <div className="muted small">{visible(grant.agent)}</div>
       </td>
-      <td className="mono small wrap what">{scopeLines(grant).join("\n")}</td>
+      <td className="mono small wrap what">
+        {scopeLines(grant).join("\n")}
+        {grant.budgets.map((budget) => (
+          <Meter key={budget.limit} budget={budget} />
+        ))}
+      </td>
       <td className="nowrap" data-label="Uses left">
         {grant.uses_left === null ? "unlimited" : grant.uses_left}
       </td>
@@ -136,6 +161,17 @@ export default function GrantsPage(): ReactElement {
             </tbody>
           </table>
         </div>
+      )}
+      {grants.data && grants.data.budgets.length > 0 && (
+        <section className="card budgets" aria-label="Limits of rules">
+          <h2>Limits of rules</h2>
+          {grants.data.budgets.map((budget) => (
+            <div key={`${budget.tools} ${budget.limit}`}>
+              <span className="mono small">{visible(budget.tools)}</span>
+              <Meter budget={budget} />
+            </div>
+          ))}
+        </section>
       )}
       <Refusals all={all} />
       {asking && (

@@ -10,6 +10,7 @@ import type {
   Edit,
   Effect,
   Grant,
+  GrantPage,
   GrantInput,
   GrantPreview,
   NoGrant,
@@ -160,7 +161,7 @@ export const api = {
   reveal: (id: string) => post<RequestDetail>(`${at(id)}/reveal`),
 
   grants: (all: boolean, signal?: AbortSignal) =>
-    call<{ items: Grant[] }>(withQuery("/api/grants", { all }), { signal }),
+    call<GrantPage>(withQuery("/api/grants", { all }), { signal }),
   revoke: (id: string) => call<Grant>(`/api/grants/${encodeURIComponent(id)}`, { method: "DELETE" }),
   refusals: (all: boolean, signal?: AbortSignal) => call<Page<Refusal>>(withQuery("/api/refusals", { all }), { signal }),
   lift: (id: string) => call<Refusal>(`/api/refusals/${encodeURIComponent(id)}`, { method: "DELETE" }),

@@ -28,6 +28,15 @@ export interface Bar {
   count: number;
 }
 
+/** A limit, and how much of it is used. */
+export interface Budget {
+  limit: string;
+  used: number;
+  most: number;
+  /** when the oldest part stops counting */
+  frees_at: string | null;
+}
+
 /** A value that an edit changes; null where there is none. */
 export interface Change {
   path: string;
@@ -238,6 +247,7 @@ export interface Grant {
   uses_left: number | null;
   revoked_at: string | null;
   live: boolean;
+  budgets: Budget[];
 }
 
 /** Requests with the same kind, agent, tool and risk, counted. */
@@ -636,6 +646,17 @@ export interface ReviewerStats {
 export interface Risk {
   level: "low" | "medium" | "high" | "critical";
   reasons: string[];
+}
+
+/** A limit of a rule of the policy. */
+export interface RuleBudget {
+  limit: string;
+  used: number;
+  most: number;
+  /** when the oldest part stops counting */
+  frees_at: string | null;
+  /** the tools and the agents of the rule */
+  tools: string;
 }
 
 export type RunStatus = "running" | "paused" | "done" | "failed" | "cancelled";

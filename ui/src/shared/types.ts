@@ -5,6 +5,7 @@ import type * as api from "./apiTypes";
 export type {
   Agent,
   AgentTool,
+  Budget,
   Chat,
   Decision,
   EarlierRejection,
@@ -23,6 +24,11 @@ export type {
   Stats,
   Verification,
 } from "./apiTypes";
+
+export interface GrantPage {
+  items: api.Grant[];
+  budgets: (api.Budget & { tools: string })[];
+}
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 export type JsonObject = { [key: string]: Json };

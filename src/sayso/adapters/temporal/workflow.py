@@ -20,7 +20,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 from sayso import errors
 from sayso.errors import InvalidCall, InvalidPolicy, NotFound, SaysoError
 from sayso.gate.options import AskOptions, check_known
-from sayso.policy.rule import parse_duration
+from sayso.policy.limits import parse_duration
 from sayso.types import Json, Question, Risk
 from sayso.views import question_json
 

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import Field
 
 from sayso import codec, schema, text
+from sayso.engine.budgets import BudgetState
 from sayso.engine.commands import Note
 from sayso.errors import (
     Conflict,
@@ -23,7 +24,14 @@ from sayso.errors import (
     SaysoError,
 )
 from sayso.inbox import DecisionResult
-from sayso.inbox.decisions import displayed_scope, grant_scopes, scope_sentence
+from sayso.inbox.decisions import (
+    budget_json,
+    displayed_scope,
+    grant_budgets,
+    grant_scopes,
+    rule_budgets,
+    scope_sentence,
+)
 from sayso.inbox.inbox import MAX_PAGE, GrantPreview
 from sayso.inbox.people import may_see, names_of
 from sayso.inbox.replay import Replay, replay_json
@@ -609,8 +617,8 @@ async def list_grants(
     """List what runs without asking, until when, and who granted it."""
     service = service_of(request)
     grants = await _visible_grants(service, who, live_only=not all)
-    items = [await read(service.store, _grant_view, service.store, grant) for grant in grants]
-    return JsonResponse({"items": items, "next": None})
+    views = await read(service.store, _grant_views, service.store, grants)
+    return JsonResponse({**views, "next": None})
 
 
 @grants_router.delete(
@@ -629,7 +637,8 @@ async def revoke_grant(
     if not any(g.id == grant_id for g in await _visible_grants(service, who, live_only=False)):
         raise NotFound(f"no grant {grant_id!r:.80}: see GET /api/grants")
     grant = await service.inbox.revoke(grant_id, by=who.name)
-    return JsonResponse(await read(service.store, _grant_view, service.store, grant))
+    views = await read(service.store, _grant_views, service.store, [grant])
+    return JsonResponse(views["items"][0])
 
 
 async def _visible_grants(service: Service, who: Identity, *, live_only: bool) -> list[Grant]:
@@ -737,7 +746,19 @@ def _masked_scope(store: Store, grant: Grant) -> Any:
     return redact(displayed_scope(store, grant), None, secrets).value
 
 
-def _grant_view(store: Store, grant: Grant) -> dict[str, Json]:
+def _grant_views(store: Store, grants: Sequence[Grant]) -> dict[str, list[Json]]:
+    """Return grants with what is used of their limits, and the limits of rules."""
+    budgets = grant_budgets(store, grants)
+    return {
+        "items": [_grant_view(store, grant, budgets[grant.id]) for grant in grants],
+        "budgets": [
+            {"tools": text.inline(name), **budget_json(state)}
+            for name, state in rule_budgets(store)
+        ],
+    }
+
+
+def _grant_view(store: Store, grant: Grant, budgets: Sequence[BudgetState]) -> dict[str, Json]:
     scope = _masked_scope(store, grant)
     return {
         "id": grant.id,
@@ -751,4 +772,5 @@ def _grant_view(store: Store, grant: Grant) -> dict[str, Json]:
         "uses_left": grant.uses_left,
         "revoked_at": iso(grant.revoked),
         "live": grant.live(store.now()),
+        "budgets": [budget_json(state) for state in budgets],
     }

@@ -353,6 +353,16 @@ CREATE UNLOGGED TABLE offer (
     until BIGINT NOT NULL
 );
 
+-- What the limits of rules and grants have counted.
+CREATE TABLE budget (
+    key TEXT COLLATE "C" PRIMARY KEY,
+    limits TEXT NOT NULL,
+    keep BIGINT NOT NULL,
+    entries TEXT NOT NULL,
+    until BIGINT NOT NULL,
+    mac TEXT NOT NULL
+);
+
 -- What calls have in common for people who count: those of one group have the same reviewers, so
 -- that a viewer sees all of a group, or only what they asked for or decided themselves.
 CREATE TABLE request_group (

@@ -147,6 +147,7 @@ def prune(
     if len(runs) < PRUNE_RUNS:  # the last batch
         for statement in _ORPHANS:
             execute(statement, ())
+        execute("DELETE FROM budget WHERE until < ?", (before,))
     return counts, pruned_note(before, by, forgotten, counts, spent)
 
 

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 from sayso.engine.row_macs import AuthenticRow
 from sayso.rows import (
+    Budget,
     Call,
     Credential,
     Delivery,
@@ -37,6 +38,7 @@ from sayso.rows import (
     StoredMessage,
     Thread,
     Tool,
+    budget_from,
     call_from,
     credential_from,
     effect_from,
@@ -837,6 +839,9 @@ class SqlReads:
         grants = self._decode.listed(grant_from, rows)
         now = self.now()
         return [g for g in grants if g.live(now)] if live_only else grants
+
+    def budgets(self) -> list[Budget]:
+        return self._decode.listed(budget_from, self._rows(sql.LOAD_BUDGETS))
 
     def refusals(
         self, *, after: str | None = None, limit: int = 50, lifted: bool = False

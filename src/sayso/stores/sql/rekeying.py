@@ -18,6 +18,7 @@ from sayso.rows import (
     Call,
     Credential,
     Person,
+    budget_from,
     call_from,
     call_values,
     credential_from,
@@ -49,6 +50,7 @@ _LIVE = {
         "WHERE r.status IN ('running', 'paused') "
         "AND c.status IN ('asked', 'ready', 'running', 'in_doubt') LIMIT ?"
     ),
+    "limits": "SELECT mac FROM budget LIMIT ?",
     "open runs": "SELECT mac FROM run WHERE status IN ('running', 'paused') LIMIT ?",
     "threads": (
         "SELECT t.mac FROM run r JOIN thread t ON t.id = r.thread "
@@ -97,6 +99,7 @@ TABLES = {
     "thread": _Table("threads", sql.THREAD, ("id",), thread_from),
     "message": _Table("messages", sql.MESSAGE, ("thread", "seq"), message_from),
     "effect": _Table("effect keys", sql.EFFECT, ("key",), effect_from),
+    "budget": _Table("limits", sql.BUDGET, ("key",), budget_from),
 }
 
 

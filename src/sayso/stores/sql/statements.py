@@ -15,6 +15,7 @@ from sayso.rows import (
     RECENT_CALLS,
     SYSTEM_THREAD,
     TOOL_USE,
+    Budget,
     Call,
     Credential,
     Delivery,
@@ -103,6 +104,7 @@ PERSON = ", ".join(Person._fields)
 CREDENTIAL = ", ".join(Credential._fields)
 MESSAGE = ", ".join(StoredMessage._fields)
 EFFECT = ", ".join(EffectKey._fields)
+BUDGET = ", ".join(Budget._fields)
 TOOL = ", ".join(Tool._fields)
 DELIVERY = ", ".join(Delivery._fields)
 SEAL = ", ".join(field.name for field in fields(Seal))
@@ -278,6 +280,17 @@ TAKE_EFFECT = (
     f"INSERT INTO effect ({EFFECT}) VALUES ({_marks(EFFECT)}) ON CONFLICT (key) DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in EFFECT.split(", ")[1:])
 )
+# As with effect keys, two calls that start at the same time meet at the row of their budget.
+LOAD_BUDGET = f"SELECT {BUDGET} FROM budget WHERE key = ?"
+LOAD_BUDGETS = f"SELECT {BUDGET} FROM budget WHERE mac <> '' ORDER BY key"
+HOLD_BUDGET = (
+    f"INSERT INTO budget ({BUDGET}) VALUES (?, '[]', 0, '[]', 0, '') ON CONFLICT (key) DO NOTHING"
+)
+SAVE_BUDGET = (
+    f"INSERT INTO budget ({BUDGET}) VALUES ({_marks(BUDGET)}) ON CONFLICT (key) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in BUDGET.split(", ")[1:])
+)
+DROP_UNUSED_BUDGET = "DELETE FROM budget WHERE key = ? AND mac = ''"
 FREE_EFFECT = "DELETE FROM effect WHERE key = ? AND call = ?"
 
 _DELIVERIES = f"SELECT {DELIVERY} FROM delivery WHERE "
@@ -319,6 +332,7 @@ CHECK_TABLES = "SELECT " + ", ".join(
         "cursor": "name, pos",
         "delivery": DELIVERY,
         "effect": EFFECT,
+        "budget": BUDGET,
     }.items()
 )
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from sayso.engine import EngineDeps, UnitOfWork
+from sayso.engine.budgets import budget_keys
 from sayso.engine.commands import Needs
 from sayso.engine.unit_of_work import NOBODY, check_not_put_back
 from sayso.rows import (
@@ -22,6 +23,8 @@ from sayso.rows import (
     Run,
     Thread,
     Tool,
+    budget_from,
+    budget_values,
     call_from,
     credential_from,
     effect_from,
@@ -160,6 +163,8 @@ class SqlTransaction:
         self._later_than: frozenset[str] = frozenset()
         #: The effect keys that were locked, each with a row that may not name a call yet.
         self._held: list[str] = []
+        #: The same for budgets.
+        self._held_budgets: list[str] = []
         #: What was written that many calls name, and that is not known to be in the database.
         self.new_tools: set[Tool] = set()
         self.new_keys: set[SearchKey | GroupKey] = set()
@@ -191,12 +196,14 @@ class SqlTransaction:
                 work.run = decode.one(run_from, row)
             self._run = self._read_run = work.run
         self._load_calls(work, calls)
-        if needs.spends:
+        if needs.spends or needs.gives_back:
             grants += self._ask_spent(work)
         self._load_effects(work, needs)
         for answers in grants:
             for grant in decode.genuine(grant_from, answers):
                 work.grants[grant.id] = grant
+        if needs.limits or work.grants or needs.spends or needs.gives_back:
+            self._load_budgets(work, needs)
         self._load_refusals(work, refusals)
         if system is not None:
             work.system = self._thread(SYSTEM_THREAD, system)
@@ -359,6 +366,31 @@ class SqlTransaction:
                 call = self._decode.one(call_from, row)
                 work.effect_owners[call.id] = call
 
+    def _load_budgets(self, work: UnitOfWork, needs: Needs) -> None:
+        """Lock what the limits count of the calls that may start here, always in one order."""
+        counts = needs.spends or needs.gives_back
+        calls = [call for call in work.calls.values() if counts and call.terms.limits]
+        if not (calls or work.grants or needs.limits):
+            return
+        grants = work.grants.values() if counts or needs.starts else ()
+        keys = budget_keys(calls, grants, needs.limits)
+        lock = self._dialect.lock
+        if lock:
+            for key in keys:
+                self._write(sql.HOLD_BUDGET, (key,))
+        answer_lists = [self._ask(sql.LOAD_BUDGET + lock, (key,)) for key in keys]
+        for answers in answer_lists:
+            for budget in self._decode.each(budget_from, [row for row in answers if row[-1]]):
+                work.budgets[budget.key] = budget
+        self._held_budgets = keys if lock else []
+
+    def _save_budgets(self, work: UnitOfWork) -> None:
+        for budget in work.touched_budgets.values():
+            self._write(sql.SAVE_BUDGET, budget_values(budget))
+        for key in self._held_budgets:
+            if key not in work.budgets:
+                self._write(sql.DROP_UNUSED_BUDGET, (key,))
+
     def _save_effects(self, work: UnitOfWork) -> None:
         for key, call in sorted(work.freed_effects.items()):
             self._write(sql.FREE_EFFECT, (key, call))
@@ -410,6 +442,8 @@ class SqlTransaction:
             self._write(sql.SAVE_GRANT, grant_values(grant))
         for refusal in work.touched_refusals.values():
             self._write(sql.SAVE_REFUSAL, refusal_values(refusal))
+        if work.touched_budgets or self._held_budgets:
+            self._save_budgets(work)
         if self._held or work.freed_effects or work.taken_effects:
             self._save_effects(work)
         if work.system is not None and work.system.seq:

@@ -334,6 +334,16 @@ CREATE TABLE effect (
     mac TEXT NOT NULL
 ) WITHOUT ROWID;
 
+-- What the limits of rules and grants have counted.
+CREATE TABLE budget (
+    key TEXT PRIMARY KEY,
+    limits TEXT NOT NULL,
+    keep INTEGER NOT NULL,
+    entries TEXT NOT NULL,
+    until INTEGER NOT NULL,
+    mac TEXT NOT NULL
+) WITHOUT ROWID;
+
 -- What calls have in common for people who count: those of one group have the same reviewers, so
 -- that a viewer sees all of a group, or only what they asked for or decided themselves.
 CREATE TABLE request_group (

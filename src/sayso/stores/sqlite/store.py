@@ -282,7 +282,8 @@ class SqliteTransaction(SqlTransaction):
         calls: dict[str, Call] = {}
         for call_id in needs.calls:
             call = cache.calls.get(call_id)
-            if call is None or (needs.spends and call.grant):
+            spends = needs.spends or needs.gives_back
+            if call is None or (spends and (call.grant or call.terms.limits)):
                 return None
             calls[call_id] = call
         now = self._read_time(None)
