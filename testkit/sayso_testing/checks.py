@@ -229,6 +229,8 @@ def _check_unchanged_status(event: Event, status: CallStatus | None, same_attemp
         assert status is not _S.RELEASED, event
     elif event.type in ("settled", "attempt_ended"):
         assert (status, same_attempt) == (_S.IN_DOUBT, True), event
+    elif event.type == "signed_again":
+        assert status is _S.READY, event
     else:
         assert event.type == "late" or status in (_S.ASKED, _S.IN_DOUBT), event
 

@@ -324,6 +324,7 @@ FREE = {
     "result",
     "output",
     "preview",
+    "binds",
 }
 FREE |= {"body"}
 FREE |= {"options"}  # for the browser's own functions; only those know all of it

@@ -768,7 +768,7 @@ class ReadRun(RunCommand):
 COMMANDS: tuple[type[Command], ...] = (
     *(Propose, Reopen, Park, Decide, Undo, Claim, Start, Record, Complete, Suspend, MarkInDoubt),
     *(Release, Defer, ReportResult, Settle, ReleaseLapsed, Reask, EndLease, Finish, Wake),
-    *(Expire, Remind, Escalate, Cancel, Recover, Note, NotePrompt, VoidVotes),
+    *(Expire, Remind, Escalate, Cancel, Recover, Note, NotePrompt, VoidVotes, SignAgain),
     *(AddGrant, RevokeGrant, LiftRefusal),
     *(AddPerson, ChangePerson, RemovePerson, AddCredential, EndCredentials, UseCredential),
 )

@@ -416,10 +416,11 @@ def _approve(work: UnitOfWork, call: Call, command: Decide, decided: Decided, by
     if len(call.votes) < call.terms.quorum:
         _emit(work, call, decided, event="voted", votes=len(call.votes))
         return call
-    # Nothing starts as long as one of the voters can undo their vote.
-    not_before = max([vote.not_before for vote in call.votes])
-    if not_before > max(work.now, decided.not_before):
-        decided = signed(work, replace(decided, not_before=not_before))
+    if call.terms.quorum > 1:
+        # Nothing starts as long as one of the voters can undo their vote.
+        not_before = max(vote.not_before for vote in call.votes)
+        if not_before > max(work.now, decided.not_before):
+            decided = signed(work, replace(decided, not_before=not_before))
     valid_until = work.now + round(call.terms.valid_for * 1_000_000)
     return _conclude(work, call._replace(valid_until=valid_until), decided)
 

@@ -93,6 +93,8 @@ def wake_or_end(work: UnitOfWork, call: Call) -> None:
     run = work.require_run()
     if run.stop:
         refresh_run(work)
+    elif call.status is CallStatus.READY:
+        return
     elif run.status in LIVE and not (run.is_open or run.leased(work.now)):
         if run.made_for_one:
             succeeded = call.status in (CallStatus.RESPONDED, CallStatus.DONE)
@@ -246,7 +248,7 @@ def _use_approval(work: UnitOfWork, call: Call) -> str:
 def start_call(work: UnitOfWork, call: Call) -> Call:
     """Mark one call as started under the run's token."""
     run = work.require_run()
-    spent = charge(work, call)
+    spent = charge(work, call) if call.terms.limits or call.grant else {}
     call = work.move(call, CallStatus.RUNNING, attempt=call.attempt + 1, token=run.token)
     actor = f"worker:{run.owner}"
     _emit_start(work, call, "started", actor, **_key(call), token=call.token, **spent)

@@ -556,7 +556,7 @@ class Inbox:
             check_confirmation(reviewer.confirmation, request_id, digest, decision)
         call = self._reader.call(request_id)
         tool = self._reader.tool(call)
-        message = checked_text(decision.message, "message")
+        message = "" if decision.message == "" else checked_text(decision.message, "message")
         value = args = written = terms = None
         title = ""
         stop = False
