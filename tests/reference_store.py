@@ -19,6 +19,7 @@ from sayso.engine import Command, UnitOfWork
 from sayso.engine.asking import due_step
 from sayso.engine.budgets import budget_keys
 from sayso.engine.commands import Needs
+from sayso.engine.grants import RUN_TOOL
 from sayso.engine.renewing import Renewal, renewed
 from sayso.engine.row_macs import row_mac
 from sayso.errors import Conflict
@@ -193,6 +194,9 @@ class ReferenceStore:
             wanted |= {call.grant for call in work.calls.values() if call.grant}
         for grant in self._grants.values():
             fits = grant.revoked is None and (grant.agent, grant.tool_digest) in needs.grants_for
+            if grant.revoked is None and grant.tool_digest == RUN_TOOL + (needs.run or ""):
+                agents = {agent for agent, _ in needs.grants_for}
+                fits = needs.run_grants or grant.agent in agents
             given = grant.by in needs.grants_by and grant.revoked is None
             if fits or given or grant.id in wanted:
                 work.grants[grant.id] = grant
@@ -362,6 +366,8 @@ class ReferenceStore:
                     counts["messages"] += len(gone)
             for run in over:
                 del self._runs[run.id]
+            kept = {key: one for key, one in self._budgets.items() if one.until >= before}
+            self._budgets = kept
             self.transact(pruned_note(before, by, forgotten, counts, spent))
             self.seal()
             return counts

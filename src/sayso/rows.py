@@ -69,6 +69,8 @@ class RunStatus(StrEnum):
 LIVE = frozenset({RunStatus.RUNNING, RunStatus.PAUSED})
 
 
+#: The start of the id of a grant that is trust in a run.
+WINDOW_ID = "win_"
 #: ``Call.caller`` of a call whose caller was told that there is no answer yet.
 LATER = "later"
 #: The start of ``Call.caller`` if its agent gives each tool use an id of its own.
@@ -248,11 +250,14 @@ class Call(NamedTuple):
 
     @property
     def source(self) -> str:
-        """Who decided: a ``person``, a ``grant``, a ``rule`` of the user, or a ``preset``."""
+        """What decided: a ``person``, a ``grant``, a ``window`` of trust in the run, a ``rule`` of
+        the user, or a ``preset``."""
         decided = "" if self.decision is None else self.decision.type
         if decided in ("allow", "deny"):
             return "preset" if self.terms.preset else "rule"
-        return "grant" if decided == "grant" else "person"
+        if decided == "grant":
+            return "window" if (self.grant or "").startswith(WINDOW_ID) else "grant"
+        return "person"
 
     @property
     def size(self) -> int:

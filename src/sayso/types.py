@@ -712,7 +712,8 @@ class DecisionMade:
     at: datetime
     channel: str
     assurance: str
-    #: Who made it: a "person", a "grant", a "rule" of the user, or a rule of a "preset".
+    #: What made it: a "person", a "grant", a "window" of trust in the run, a "rule" of the user, or
+    #: a rule of a "preset".
     source: str = ""
     #: The person who is away and for whom ``by`` decided.
     on_behalf_of: str = ""

@@ -35,6 +35,7 @@ from sayso.engine.commands import (
     MarkInDoubt,
     NewCall,
     NotePrompt,
+    OpenWindow,
     Park,
     Propose,
     Reask,
@@ -56,11 +57,16 @@ from sayso.engine.renewing import Renewal
 from sayso.policy.limits import Limit, bound_text
 from sayso.rows import SETTLEMENTS, Call, CallStatus, Message, Proven, Run
 from sayso.stores.base import Query
-from sayso.types import EFFECTS, ON_DUPLICATE, OVERTURNS, Failure, Grant, Reviewer
+from sayso.types import EFFECTS, ON_DUPLICATE, OVERTURNS, Failure, Grant, Reviewer, Risk
 from sayso_testing.world import attempt_of, proof_of, seconds, tool_of
 
 Data = st.DataObject
 
+#: Only the first of them may trust a run.
+WINDOW_PEOPLE = (
+    Proven("ana", proof=proof_of("ana", "session")),
+    Proven("bo", proof=proof_of("bo", "token")),
+)
 #: Of all rules of the model, so that many calls count in the same budgets.
 LIMITS = tuple(
     (bound_text(Limit.parse(text).of_rule(["*"], ["*"])),)
@@ -190,6 +196,8 @@ class Machine(TwoStores):
             on_duplicate=data.draw(st.sampled_from(ON_DUPLICATE)),
             overturn=data.draw(st.sampled_from(OVERTURNS)),
             **data.draw(st.sampled_from([{}, {}, {"reviewers": MEANT}, ESCALATES])),
+            risk=Risk(data.draw(st.sampled_from(["low", "medium", "high"]), label="risk")),
+            risk_declared=data.draw(st.booleans(), label="risk declared"),
             limits=data.draw(st.sampled_from([(), (), *LIMITS]), label="limits"),
         )
 
@@ -320,6 +328,17 @@ class Machine(TwoStores):
         self.grants[grant.id] = grant
         self.send(AddGrant(grant=grant))
         self._propose(data, "t1", ["ask"] * 3, None, False)
+
+    @rule(
+        data=st.data(), risk=st.sampled_from(["low", "medium"]), by=st.sampled_from(WINDOW_PEOPLE)
+    )
+    def trust(self, data: Data, risk: str, by: Reviewer) -> None:
+        """Trust a live run, and propose calls in it."""
+        live = self.memory.store.live_run("t1")
+        if live is not None:
+            place = {"thread": "t1", "run": live.id, "grant": f"win_{self.new_id()}"}
+            self.send(OpenWindow(**place, by=by, risk=risk, length=seconds(30)))
+            self._propose(data, "t1", ["ask"] * 2, data.draw(st.sampled_from(OWNERS)), False)
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data(), what=st.sampled_from(["call", "run", "revoke", *BY_TIME]))

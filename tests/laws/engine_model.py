@@ -11,7 +11,7 @@ import tempfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine_laws import check_change, check_freed, may_move
 from hypothesis import note
@@ -29,6 +29,7 @@ from sayso.engine.commands import (
     Escalate,
     Expire,
     MarkInDoubt,
+    OpenWindow,
     Propose,
     Record,
     Release,
@@ -69,6 +70,14 @@ def without_salt(store: Any) -> Any:
     return store
 
 
+class Window(NamedTuple):
+    """Trust in a run."""
+
+    run: str
+    risk: str
+    ends: int
+
+
 class TwoStores(RuleBasedStateMachine):
     """A store in memory and one in SQLite, and the model beside them."""
 
@@ -85,6 +94,8 @@ class TwoStores(RuleBasedStateMachine):
         self.starts: Counter[str] = Counter()
         self.permits: Counter[str] = Counter()
         self.spent: Counter[str] = Counter()
+        #: The windows that no rejection has ended.
+        self.windows: dict[str, Window] = {}
         #: Calls that started, when, and the key of a limit that counts them.
         self.counted: list[tuple[str, int, str]] = []
         self.grants: dict[str, Grant] = {}
@@ -115,6 +126,7 @@ class TwoStores(RuleBasedStateMachine):
         """Make sure that there are a run and people."""
         for world in (self.memory, self.sqlite):
             world.reviewer("ana")
+            world.reviewer("ana", assurance="session")
             world.reviewer("bo")
             world.reviewer("robot", role="agent")
         self.send(Propose(thread="t1", run=f"t1-{self.new_id()}", agent="agent"))
@@ -137,6 +149,7 @@ class TwoStores(RuleBasedStateMachine):
             assert type(first) is type(second), (first, second)
         else:
             assert first == second
+            self._follow_windows(commands)
         for key, holder in keys.items():
             if self.memory.holder(key) != holder:
                 check_freed(commands, key, self.calls[holder])
@@ -151,6 +164,17 @@ class TwoStores(RuleBasedStateMachine):
             kept = kept and (longer if mine else after.ready_at == held.ready_at)
             assert after.stop or kept, "a lease broke"
         return None if refused else first
+
+    def _follow_windows(self, commands: tuple[Command, ...]) -> None:
+        for command in commands:
+            if isinstance(command, OpenWindow):
+                assert command.by.name == "ana", "it needs a session"
+                ends = self.clock() + command.length
+                self.windows[command.grant] = Window(command.run, command.risk, ends)
+            if isinstance(command, Decide) and command.type == "reject":
+                over = [id for id, window in self.windows.items() if window.run == command.run]
+                for id in over:
+                    self.windows[id] = self.windows[id]._replace(ends=0)
 
     def renew(self, renewal: Renewal) -> None:
         """Renew a lease in both stores: nothing but its end changes, and only the holder's."""
@@ -266,10 +290,23 @@ class TwoStores(RuleBasedStateMachine):
             assert not in_force, "it started although its rejection counts"
 
     def _spend(self, call: Call) -> None:
-        if call.grant is not None and call.attempt == 1:
+        if call.grant in self.windows and call.attempt == 1:
+            self._trusts(call)
+        elif call.grant is not None and call.attempt == 1:
             self.spent[call.grant] += 1
             limit = self.grants[call.grant].uses_left
             assert limit is None or self.spent[call.grant] <= limit, "a grant was overdrawn"
+
+    def _trusts(self, call: Call) -> None:
+        """A call starts under a window only if one person could decide it, and nobody rejected."""
+        window = self.windows[call.grant or ""]
+        assert window.run == call.run, "a window of another run was used"
+        assert self.clock() < window.ends, "a window was used after its end"
+        terms = call.terms
+        declared = terms.risk.level if terms.risk_declared else "high"
+        assert declared in ("low", window.risk), "a window covered more risk"
+        assert terms.quorum == 1, "a window replaced a quorum"
+        assert not terms.reviewers or "ana" in terms.reviewers, "it is for other people"
 
     def _counts(self, call: Call) -> None:
         """No call starts without a person beyond a limit. A call that failed may not count."""

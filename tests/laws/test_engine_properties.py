@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import run_state_machine_as_test
 
-from sayso.engine import running
+from sayso.engine import deciding, grants, running
 
 pytestmark = pytest.mark.timeout(600)  # a minute on an idle machine
 
@@ -80,8 +80,22 @@ def test_law_finds_limits_that_do_not_count(
 ) -> None:
     empty: dict[str, Any] | str = {} if safeguard == "charge" else ""
     monkeypatch.setattr(running, safeguard, lambda work, call: empty)
-    mutant = settings(STORES, max_examples=500, phases=[Phase.generate])
+    mutant = settings(STORES, max_examples=500, phases=[Phase.generate], report_multiple_bugs=False)
     with pytest.raises(AssertionError, match="a limit was exceeded"):
+        run_state_machine_as_test(Machine, settings=mutant)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("safeguard", ["_end_windows", "risk"])
+def test_law_finds_windows_that_cover_too_much(
+    safeguard: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if safeguard == "risk":
+        monkeypatch.setattr(grants, "_is_within", lambda terms, most: True)
+    else:
+        monkeypatch.setattr(deciding, safeguard, lambda work, by: None)
+    mutant = settings(STORES, max_examples=500, phases=[Phase.generate], report_multiple_bugs=False)
+    with pytest.raises(AssertionError, match="a window"):
         run_state_machine_as_test(Machine, settings=mutant)
 
 

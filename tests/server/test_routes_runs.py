@@ -9,6 +9,7 @@ import pytest
 from served import FINANCE_ONLY, FOR_FINANCE, Serve, Served, mailer, opened
 
 from sayso.agent.agent import lend_store
+from sayso.inbox.directory import Identified, sign_in_as
 from sayso.stores import open_store
 from sayso.testing import call, say
 
@@ -158,3 +159,27 @@ def _count(monkeypatch: pytest.MonkeyPatch, store: Any, name: str, rows: list[in
         return found
 
     monkeypatch.setattr(store, name, counted)
+
+
+def test_run_is_trusted_by_a_session_and_stopped(serve: Serve) -> None:
+    server = serve()
+    made = opened(server.client(server.token("bot", "agent")))
+    by_token = server.client(server.token("ana"))
+    page = server.client(Origin=server.url)
+    bea = Identified(("https://login.example.com", "17"), "bea", role="reviewer")
+    session = sign_in_as(server.store, bea, signed_in=server.store.now())
+    page.cookies.set("sayso_session", session)
+    run = page.get(f"/api/requests/{made['id']}").json()["run"]
+    body = {"run": run, "max_risk": "low", "ends_in": 60}
+    refused = by_token.post("/api/windows", json=body)
+    assert refused.status_code == 403
+    assert "session" in refused.json()["message"]
+    assert page.post("/api/windows", json={**body, "run": "other"}).status_code == 404
+    opened_window = page.post("/api/windows", json=body).json()
+    (window,) = page.get(f"/api/runs/{run}").json()["windows"]
+    assert window == opened_window
+    assert (window["by"], window["max_risk"], window["live"]) == ("bea", "low", True)
+    assert (window["calls"], window["ended_at"]) == ([], None)
+    assert page.delete(f"/api/grants/{window['id']}").status_code == 200
+    (window,) = page.get(f"/api/runs/{run}").json()["windows"]
+    assert (window["live"], window["ended_at"] is None) == (False, False)

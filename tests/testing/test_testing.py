@@ -79,7 +79,16 @@ def test_suite_knows_every_command() -> None:
 
     decisions = {"approve", "edit", "reject", "respond"}
     systems = {
-        *("grant", "revoke_grant", "lift_refusal", "note", "token", "revoke_token", "use_token"),
+        *(
+            "grant",
+            "revoke_grant",
+            "open_window",
+            "lift_refusal",
+            "note",
+            "token",
+            "revoke_token",
+            "use_token",
+        ),
         *("add_person", "change_person", "remove_person"),
     }
     named = {command.name for command in commands.COMMANDS} - systems - {"decide"}

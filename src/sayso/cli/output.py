@@ -199,7 +199,8 @@ def grant_lines(box: Inbox, grants: Sequence[Grant]) -> Iterator[Line]:
     if not grants:
         yield Line("No grants.")
     for grant in grants:
-        yield Line(f"{grant.id}  {name(grant.tool)} for {name(grant.agent)}", "bold")
+        what = name(grant.tool) if grant.tool else "everything"
+        yield Line(f"{grant.id}  {what} for {name(grant.agent)}", "bold")
         uses = "unlimited uses" if grant.uses_left is None else f"{grant.uses_left} uses left"
         parts = [f"granted by {name(grant.by)}", uses, _until(grant.ends)]
         if run := grant_run(grant):

@@ -56,6 +56,7 @@ _HANDLERS: dict[type[Command], Callable[[UnitOfWork, Any], Any]] = {
     commands.Wake: running.wake_run,
     commands.ReadRun: running.read_run,
     commands.SignAgain: deciding.sign_again,
+    commands.OpenWindow: deciding.open_window,
     commands.VoidVotes: deciding.void_votes,
     commands.Expire: deciding.expire,
     commands.Cancel: deciding.cancel,

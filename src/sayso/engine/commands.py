@@ -25,6 +25,8 @@ class Needs(NamedTuple):
     statuses: frozenset[CallStatus] = frozenset()
     grants_for: tuple[tuple[str, str], ...] = ()
     grants: tuple[str, ...] = ()
+    #: Also the windows of the run.
+    run_grants: bool = False
     #: Also the grants and the effect keys of these calls, because they may start.
     spends: bool = False
     #: The effect keys of new calls.
@@ -294,7 +296,8 @@ class Decide(CallCommand):
             calls=(self.call,),
             statuses=others,
             voters=True,
-            system=self.grant is not None,
+            system=self.grant is not None or self.type == "reject",
+            run_grants=self.type == "reject",
             gives_back=self.type == "reject",
             refusals_of_calls=True,
             edited_args=(self.args_hash,) if self.args_hash else (),
@@ -327,6 +330,22 @@ class SignAgain(CallCommand):
     @property
     def needs(self) -> Needs:
         return Needs(run=self.run, calls=(self.call,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenWindow(RunCommand):
+    """Let a run do what it asks for, up to a risk and for some time (``engine.grants``)."""
+
+    name: ClassVar[str] = "open_window"
+    #: The id of the grant that this makes.
+    grant: str
+    by: Reviewer
+    risk: str
+    length: Micros
+
+    @property
+    def needs(self) -> Needs:
+        return actor_needs(self.by)._replace(run=self.run, grants=(self.grant,), system=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -769,6 +788,6 @@ COMMANDS: tuple[type[Command], ...] = (
     *(Propose, Reopen, Park, Decide, Undo, Claim, Start, Record, Complete, Suspend, MarkInDoubt),
     *(Release, Defer, ReportResult, Settle, ReleaseLapsed, Reask, EndLease, Finish, Wake),
     *(Expire, Remind, Escalate, Cancel, Recover, Note, NotePrompt, VoidVotes, SignAgain),
-    *(AddGrant, RevokeGrant, LiftRefusal),
+    *(AddGrant, RevokeGrant, LiftRefusal, OpenWindow),
     *(AddPerson, ChangePerson, RemovePerson, AddCredential, EndCredentials, UseCredential),
 )

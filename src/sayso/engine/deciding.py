@@ -13,9 +13,17 @@ from typing import Any, TypeVar
 
 from sayso.engine.asking import doubt_envelope, revise, signed, signed_bytes
 from sayso.engine.budgets import give_back
-from sayso.engine.commands import Cancel, Decide, Expire, Recover, SignAgain, VoidVotes
+from sayso.engine.commands import (
+    Cancel,
+    Decide,
+    Expire,
+    OpenWindow,
+    Recover,
+    SignAgain,
+    VoidVotes,
+)
 from sayso.engine.effects import free_key, key_of, take_key
-from sayso.engine.grants import store_grant
+from sayso.engine.grants import RUN_TOOL, is_window, revoke, store_grant, window_scope
 from sayso.engine.people import own_names, present
 from sayso.engine.refusals import (
     add_refusal,
@@ -35,6 +43,7 @@ from sayso.rows import DECIDERS, LIVE, Call, CallStatus, Directory, Person, Prov
 from sayso.types import (
     ASSURANCE,
     Decided,
+    Grant,
     Micros,
     Verdict,
     Vote,
@@ -332,6 +341,8 @@ def _unsigned(
 
 def _conclude(work: UnitOfWork, call: Call, decided: Decided) -> Call:
     """Let a decision take effect, or hold it as long as it can be undone."""
+    if decided.type == "reject":
+        _end_windows(work, decided.by)  # at once: undoing the rejection does not bring trust back
     if decided.not_before > work.now:
         call = work.put_call(call._replace(decision=decided))
         _emit(work, call, decided, event="held")
@@ -378,6 +389,43 @@ def _reject(work: UnitOfWork, call: Call, decided: Decided) -> Call:
         show_to_waiting_calls(work, refusal)
     wake_or_end(work, call)
     return call
+
+
+def _end_windows(work: UnitOfWork, by: str) -> None:
+    """End the trust in a run with the first rejection in it."""
+    for grant in list(work.grants.values()):
+        of_run = grant.tool_digest == RUN_TOOL + work.require_run().id
+        if of_run and is_window(grant) and grant.live(work.now):
+            revoke(work, grant, by)
+
+
+def open_window(work: UnitOfWork, command: OpenWindow) -> Grant:
+    """Let a run do what it asks for, up to a risk and for some time, on a person's word."""
+    run = work.require_run()
+    if run.status not in LIVE or run.stop:
+        raise Conflict(f"run {run.id} is {run.stop or run.status}: there is nothing to trust")
+    if command.grant in work.grants:
+        raise Conflict(f"grant {command.grant} already exists: use another id")
+    by = present(work, command.by)
+    is_agent = by.name.casefold() == plain_name(run.agent).casefold()
+    if is_agent or by.role not in ("reviewer", "admin"):
+        raise NotAllowed(f"{by.name} may not trust run {run.id}: only a reviewer may")
+    if ASSURANCE.index(by.assurance) < ASSURANCE.index("session"):
+        raise NotAllowed(
+            f"trust in a run needs assurance 'session' or better, and this one has "
+            f"{by.assurance!r}: {_STEP_UP['session']}"
+        )
+    grant = Grant(
+        id=command.grant,
+        agent=run.agent,
+        tool="",
+        tool_digest=RUN_TOOL + run.id,
+        scope=window_scope(run.id, command.risk, own_names(by), by.assurance),
+        by=by.name,
+        created=work.now,
+        ends=work.now + command.length,
+    )
+    return store_grant(work, grant)
 
 
 def _close(work: UnitOfWork, call: Call, to: CallStatus, decided: Decided, **facts: Any) -> Call:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from sayso.engine.effects import is_remote
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Conflict, NotFound
 from sayso.rows import Call, Person
-from sayso.types import ASSURANCE, RISKS, Grant, Json, Risk, Terms, plain_name
+from sayso.types import ASSURANCE, RISKS, Grant, Json, Risk, Terms, plain_name, requester_name
 
 #: A key in a grant's scope: the reviewers, facts, risk and footprint of the request with which it
 #: was given, the assurance of its author, and its run if it is for that run only.
@@ -53,6 +53,8 @@ def covers(grant: Grant, call: Call, matches: Callable[[str, str], bool]) -> boo
     """
     if call.kind != "approval" or call.terms.quorum > 1:
         return False  # it is the approval of one person
+    if grant.tool_digest == RUN_TOOL + call.run:
+        return grant.agent == call.agent and _trusts(grant, call)
     if (grant.agent, grant.tool_digest) != (call.agent, call.tool_digest):
         return False
     try:
@@ -87,6 +89,57 @@ def _given_for(under: Mapping[str, Any], by: str, call: Call) -> bool:
     if not theirs and not (reviewers and set(reviewers) <= set(terms.reviewers)):
         return False
     return ASSURANCE.index(terms.assurance) <= ASSURANCE.index(least)
+
+
+# -- trust in a run, for some minutes
+#
+# A *window* is a grant for whatever one run asks for, up to a risk, until its end or the first
+# rejection in that run. Instead of a tool's digest, it has the name of the run.
+
+#: With the run's id, it stands for the digest of a tool.
+RUN_TOOL = "run:"
+#: The highest risk of calls in a window, and for how many seconds it lasts at most.
+WINDOW_RISKS = ("low", "medium")
+LONGEST_WINDOW = 8 * 3600
+#: The keys of a window's scope: its risk, and, in what it was given under, the person's names.
+WINDOW = "window"
+_NAMES = "names"
+
+
+def window_scope(run: str, risk: str, names: Iterable[str], assurance: str) -> str:
+    """Return the scope of a window that is given by a person with these names."""
+    under = {"run": run, _NAMES: sorted(names), "assurance": assurance}
+    return json.dumps({WINDOW: risk, GIVEN_UNDER: under})
+
+
+def is_window(grant: Grant) -> bool:
+    return WINDOW in json.loads(grant.scope)
+
+
+def _is_within(terms: Terms, most: int) -> bool:
+    """Return whether the risk is within a window's. One that nobody declared counts as high."""
+    return terms.risk_declared and terms.risk.level in WINDOW_RISKS[: most + 1]
+
+
+def _trusts(grant: Grant, call: Call) -> bool:
+    """Return whether a window covers a call that the person could have approved alone."""
+    terms = call.terms
+    try:
+        scope = json.loads(grant.scope)
+        under = scope[GIVEN_UNDER]
+        most = WINDOW_RISKS.index(scope[WINDOW])
+        names = set(under[_NAMES])
+        assurance = ASSURANCE.index(under["assurance"])
+    except (ValueError, TypeError, LookupError):
+        return False
+    if not call.tool or "approve" not in terms.decisions or terms.fresh is not None:
+        return False
+    if not _is_within(terms, most):
+        return False
+    if not terms.requester_decides and grant.by == plain_name(requester_name(call.requester)):
+        return False
+    is_meant = not terms.reviewers or not names.isdisjoint(terms.reviewers)
+    return is_meant and ASSURANCE.index(terms.assurance) <= assurance
 
 
 # -- grants of commands and files
@@ -188,8 +241,11 @@ def revoke(work: UnitOfWork, grant: Grant, actor: str) -> Grant:
 
 def rests_on_rights(grant: Grant, person: Person) -> bool:
     """Return whether the person who gave a grant could still give it."""
-    reviewers = json.loads(grant.scope).get(GIVEN_UNDER, {}).get("reviewers", ())
+    under = json.loads(grant.scope).get(GIVEN_UNDER, {})
+    reviewers = under.get("reviewers", ())
     may_grant = person.role in ("reviewer", "admin")
+    if not person.names.issuperset(under.get(_NAMES, ())):
+        return False
     return may_grant and (not reviewers or not person.names.isdisjoint(reviewers))
 
 

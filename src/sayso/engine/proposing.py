@@ -253,7 +253,7 @@ def _allowed(
 
 
 def _granted(work: UnitOfWork, call: Call) -> Grant | None:
-    for grant in work.grants.values():
+    for _, grant in sorted(work.grants.items()):  # the same one in every store
         fits = grant.live(work.now) and covers(grant, call, work.deps.matches)
         if fits and is_genuine(work, grant):
             return grant

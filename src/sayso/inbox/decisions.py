@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 
 from sayso import codec
 from sayso.engine.budgets import BudgetState, budget_state, grant_limits
-from sayso.engine.grants import GIVEN_UNDER, covers, facts_of
+from sayso.engine.grants import (
+    GIVEN_UNDER,
+    LONGEST_WINDOW,
+    WINDOW,
+    WINDOW_RISKS,
+    covers,
+    facts_of,
+)
 from sayso.errors import Conflict, InvalidCall, InvalidDecision, InvalidPolicy, NotAllowed
 from sayso.inbox.people import token_hash
 from sayso.passkeys import Assertion
@@ -329,6 +336,36 @@ def new_grant(call: Call, wanted: Mapping[str, Any], by: Reviewer, now: Micros) 
     )
 
 
+def window_length(max_risk: object, ends_in: object) -> Micros:
+    """Return how long a window lasts. Raise ``InvalidDecision`` if there can be no such window."""
+    if max_risk not in WINDOW_RISKS:
+        names = " or ".join(WINDOW_RISKS)
+        raise InvalidDecision(f"max_risk {max_risk!r:.40}: use {names}", "max_risk")
+    number = isinstance(ends_in, int | float) and not isinstance(ends_in, bool)
+    if not number or not 0 < ends_in <= LONGEST_WINDOW:  # type: ignore[operator]
+        hours = LONGEST_WINDOW // 3600
+        raise InvalidDecision(f"ends_in {ends_in!r:.40}: use seconds, up to {hours} h", "ends_in")
+    return round(ends_in * SECOND)  # type: ignore[operator]
+
+
+def window_views(store: Store, run: str, calls: Collection[Call]) -> list[dict[str, Json]]:
+    """Return the windows of a run as JSON, each with the calls that it let run."""
+    return [
+        {
+            "id": grant.id,
+            "by": grant.by,
+            "max_risk": grant_scope(grant)[WINDOW],
+            "created_at": iso(grant.created),
+            "ends_at": iso(grant.ends),
+            "ended_at": iso(grant.revoked),
+            "live": grant.live(store.now()),
+            "calls": [call.tool for call in calls if call.grant == grant.id],
+        }
+        for grant in store.grants(live_only=False)
+        if grant_run(grant) == run and WINDOW in grant_scope(grant)
+    ]
+
+
 def _limits(wanted: object) -> list[Json]:
     """Return the limits of a grant as text. Raise ``InvalidDecision``."""
     if not isinstance(wanted, list | tuple):
@@ -513,6 +550,8 @@ def scope_sentence(grant: Grant, scope: Mapping[str, Json] | None = None) -> str
     """
     footprint = codec.loads(grant.scope).get(GIVEN_UNDER, {}).get("footprint")
     scope = grant_scope(grant) if scope is None else scope
+    if WINDOW in scope:
+        return f"Everything that run {grant_run(grant)} asks for, up to risk {scope[WINDOW]}"
     if footprint is None or "const" in scope:
         return ""
     directory = footprint["places"][-1]["directory"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from sayso import codec
-from sayso.engine.commands import Cancel, Decide, LiftRefusal, Note, RevokeGrant, Undo
+from sayso.engine.commands import Cancel, Decide, LiftRefusal, Note, OpenWindow, RevokeGrant, Undo
 from sayso.engine.deciding import check_seen
 from sayso.engine.effects import is_remote
 from sayso.errors import (
@@ -43,13 +44,14 @@ from sayso.inbox.decisions import (
     covered_calls,
     grant_scopes,
     new_grant,
+    window_length,
 )
 from sayso.inbox.people import no_request, reviewer_of
 from sayso.inbox.replay import Replay, replay_policy
 from sayso.policy import Policy, tighten
 from sayso.policy.limits import Duration, parse_duration
 from sayso.redaction import render_title
-from sayso.rows import Call, CallStatus, Event, Tool
+from sayso.rows import WINDOW_ID, Call, CallStatus, Event, Tool
 from sayso.stores import open_store
 from sayso.stores.base import Query, RequestGroup, Store, Viewer, age_key
 from sayso.stores.nested_runs import (
@@ -736,6 +738,45 @@ class Inbox:
         )
         return GrantPreview(grant, tuple(grant_scopes(call)), past, pending)
 
+    async def trust_run(
+        self,
+        run: str,
+        *,
+        max_risk: RiskLevel = "medium",
+        ends_in: float = 900,
+        by: str | Reviewer | None = None,
+        token: str | None = None,
+    ) -> Grant:
+        """Let a run do what it asks for, up to a risk, for some seconds. Return the grant.
+
+        It ends with the first rejection in the run, or with ``revoke``. The person needs a session.
+        """
+        length = window_length(max_risk, ends_in)
+        command = await to_thread(self._window, run, max_risk, length, by, token)
+        (grant,) = await write(self.store, command)
+        done: Grant = grant
+        return done
+
+    def _window(
+        self,
+        run_id: str,
+        max_risk: RiskLevel,
+        length: Micros,
+        by: str | Reviewer | None,
+        token: str | None,
+    ) -> OpenWindow:
+        run = self.store.run(checked_text(run_id, "run"))
+        if run is None:
+            raise NotFound(f"no run {run_id!r:.80}")
+        return OpenWindow(
+            thread=run.thread,
+            run=run.id,
+            grant=WINDOW_ID + secrets.token_hex(6),
+            by=reviewer_of(self.store, by, token),
+            risk=max_risk,
+            length=length,
+        )
+
     async def replay(
         self, policy: Policy, *, since: Duration = "30d", most: int | None = None
     ) -> Replay:
@@ -806,6 +847,7 @@ class Inbox:
     respond_sync = sync_twin(respond)
     decide_many_sync = sync_twin(decide_many)
     cancel_sync = sync_twin(cancel)
+    trust_run_sync = sync_twin(trust_run)
     replay_sync = sync_twin(replay)
     preview_grant_sync = sync_twin(preview_grant)
     grants_sync = sync_twin(grants)

@@ -663,7 +663,7 @@ class DecisionView(View):
     at: datetime
     channel: str
     assurance: Assurance
-    source: Literal["person", "grant", "rule", "preset"] = Field(
+    source: Literal["person", "grant", "window", "rule", "preset"] = Field(
         description="who made it; a `rule` is the user's, a `preset` is not"
     )
     on_behalf_of: str = Field("", description="who is away and for whom `by` decided")
@@ -968,6 +968,19 @@ class RunView(View):
     output: Any
 
 
+class WindowView(View):
+    """Trust in a run, and what it let run."""
+
+    id: str
+    by: str
+    max_risk: Literal["low", "medium"]
+    created_at: datetime
+    ends_at: datetime
+    ended_at: datetime | None = Field(description="when it was stopped, or ended by a rejection")
+    live: bool
+    calls: list[str] = Field(description="the tools of the calls that it allowed, in order")
+
+
 class RunPage(Page[RunView]):
     """A page of runs and the cursor of the next page."""
 
@@ -1187,6 +1200,16 @@ class GrantPreviewView(View):
     )
     past: list[CoveredView] = []
     pending: list[TakenView] = []
+
+
+class WindowBody(Body):
+    """Trust in a run: it does what it asks for, up to a risk, for some minutes."""
+
+    run: str = Field(description="the run's id", examples=["0b1f…"])
+    max_risk: Literal["low", "medium"] = Field(
+        "medium", description="calls of which no rule declares the risk count as high"
+    )
+    ends_in: float | int = Field(900, description="seconds, at most 8 hours")
 
 
 class ReplayBody(Body):

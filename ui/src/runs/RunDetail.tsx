@@ -18,6 +18,7 @@ import { visible } from "../shared/visible";
 import { outputText } from "./output";
 import { RunStatus } from "./RunStatus";
 import { Timeline } from "./Timeline";
+import { Trust } from "./Trust";
 
 export function RunDetail({ id }: { id: string }): ReactElement {
   const run = useResource(id, (signal) => api.run(id, signal));
@@ -37,7 +38,7 @@ export function RunDetail({ id }: { id: string }): ReactElement {
       ) : run.error && !run.data ? (
         <LoadError what="this run" error={run.error} retry={run.reload} />
       ) : run.data ? (
-        <RunView run={run.data} />
+        <RunView run={run.data} reload={run.reload} />
       ) : (
         <Skeleton rows={8} label="Loading run" />
       )}
@@ -45,7 +46,7 @@ export function RunDetail({ id }: { id: string }): ReactElement {
   );
 }
 
-function RunView({ run }: { run: Detail }): ReactElement {
+function RunView({ run, reload }: { run: Detail; reload: () => void }): ReactElement {
   const output = outputText(run.output);
   return (
     <>
@@ -57,6 +58,7 @@ function RunView({ run }: { run: Detail }): ReactElement {
         {visible(run.agent)}
         {run.requester && ` for ${visible(run.requester)}`}, started <Age at={run.created_at} />
       </p>
+      <Trust run={run} reload={reload} />
       <div className="run-columns">
         <section aria-labelledby="run-story" className="run-main">
           <h2 id="run-story">What happened</h2>

@@ -27,6 +27,7 @@ import type {
   RunDetail,
   Stats,
   Verification,
+  TrustWindow,
 } from "./types";
 
 export class ApiError extends Error {
@@ -166,6 +167,8 @@ export const api = {
   refusals: (all: boolean, signal?: AbortSignal) => call<Page<Refusal>>(withQuery("/api/refusals", { all }), { signal }),
   lift: (id: string) => call<Refusal>(`/api/refusals/${encodeURIComponent(id)}`, { method: "DELETE" }),
 
+  trust: (body: { run: string; max_risk: TrustWindow["max_risk"]; ends_in: number }) =>
+    post<TrustWindow>("/api/windows", body),
   runs: (query: Query, signal?: AbortSignal) => call<Page<Run>>(withQuery("/api/runs", query), { signal }),
   run: (id: string, signal?: AbortSignal) => call<RunDetail>(`/api/runs/${encodeURIComponent(id)}`, { signal }),
   audit: (query: Query, signal?: AbortSignal) => call<Page<AuditRow>>(withQuery("/api/audit", query), { signal }),

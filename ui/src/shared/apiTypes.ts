@@ -140,7 +140,7 @@ export interface Decision {
   channel: string;
   assurance: "code" | "os-user" | "chat" | "token" | "session" | "passkey";
   /** who made it; a `rule` is the user's, a `preset` is not */
-  source: "person" | "grant" | "rule" | "preset";
+  source: "person" | "grant" | "window" | "rule" | "preset";
   /** who is away and for whom `by` decided */
   on_behalf_of?: string;
   message?: string;
@@ -798,4 +798,18 @@ export interface Vote {
   assurance: "code" | "os-user" | "chat" | "token" | "session" | "passkey";
   /** who is away and for whom `by` voted; may be empty */
   on_behalf_of: string;
+}
+
+/** Trust in a run, and what it let run. */
+export interface Window {
+  id: string;
+  by: string;
+  max_risk: "low" | "medium";
+  created_at: string;
+  ends_at: string;
+  /** when it was stopped, or ended by a rejection */
+  ended_at: string | null;
+  live: boolean;
+  /** the tools of the calls that it allowed, in order */
+  calls: string[];
 }

@@ -185,7 +185,11 @@ export interface RunDetail extends api.Run {
   timeline: { at: string; type: string; actor: string; request: string | null; tool: string | null; text: string }[];
   requests: api.Request[];
   conversation: Turn[];
+  windows: TrustWindow[];
 }
+
+/** Trust in a run, and the tools of the calls that it let run. */
+export type TrustWindow = api.Window;
 
 export interface Effect {
   tool: string;

@@ -13,6 +13,7 @@ from starlette.responses import StreamingResponse
 
 from sayso import codec
 from sayso.errors import InvalidCall, NotFound, SaysoError, Tampered, UnknownKey
+from sayso.inbox.decisions import window_views
 from sayso.inbox.people import audience_of_run, may_see, names_of
 from sayso.redaction import Secrets, mask_request
 from sayso.rows import Event, Run, RunStatus
@@ -29,7 +30,15 @@ from sayso.server.openapi import errors
 from sayso.server.request_views import request_view, shown_title
 from sayso.server.responses import JsonResponse, error_body
 from sayso.server.routes.parameters import After, Agent, Limit, Thread
-from sayso.server.schemas import EventPage, RunPage, RunView, VerificationView
+from sayso.server.schemas import (
+    EventPage,
+    RunPage,
+    RunView,
+    VerificationView,
+    WindowBody,
+    WindowView,
+    json_body,
+)
 from sayso.server.service import Service, service_of
 from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable, request_in, secrets_of_calls
@@ -135,9 +144,35 @@ def _run_details(service: Service, run_id: str, by: Reviewer) -> dict[str, Json]
     return {
         **run_view(run, secrets, title, withheld=bool(withheld)),
         "timeline": timeline,
+        "windows": window_views(store, run.id, calls),
         "requests": requests,
         "conversation": conversation_view(store, run.thread, by),
     }
+
+
+@router.post(
+    "/windows",
+    summary="Trust a run",
+    response_model=WindowView,
+    responses=errors(400, 401, 403, 404, 409, 413, 422, 429),
+)
+async def open_window(
+    request: Request, who: CurrentReviewer, body: Annotated[WindowBody, json_body(WindowBody)]
+) -> JsonResponse:
+    """Let a run do what it asks for, up to a risk, for some minutes.
+
+    It ends with the first rejection in the run, or with `DELETE /api/grants/{id}`.
+    """
+    service = service_of(request)
+    store = service.store
+    run = await to_thread(store.run, body.run)
+    if run is None or not await to_thread(_may_see_run, store, who.reviewer, run):
+        raise NotFound(f"no run {body.run!r:.80}: see GET /api/runs")
+    grant = await service.inbox.trust_run(
+        run.id, max_risk=body.max_risk, ends_in=body.ends_in, by=who.reviewer
+    )
+    views = await to_thread(lambda: window_views(store, run.id, store.calls_of(run.id)))
+    return JsonResponse(next(view for view in views if view["id"] == grant.id))
 
 
 # -- the audit log

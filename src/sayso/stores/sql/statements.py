@@ -199,8 +199,12 @@ LOAD_EVENTS_SINCE_CALLS = (
 )
 LOAD_GRANT = f"SELECT {GRANT} FROM grants WHERE id = ?"
 LOAD_GRANTS_FOR = (
-    f"SELECT {GRANT} FROM grants WHERE agent = ? AND tool_digest = ? AND revoked IS NULL "
+    f"SELECT {GRANT} FROM grants WHERE agent = ? AND tool_digest IN (?, ?) AND revoked IS NULL "
     "ORDER BY id"
+)
+LOAD_GRANTS_OF_RUN = (
+    f"SELECT {GRANT} FROM grants WHERE agent = (SELECT agent FROM run WHERE id = ?) "
+    "AND tool_digest = ? AND revoked IS NULL ORDER BY id"
 )
 LOAD_REFUSAL = f"SELECT {REFUSAL} FROM refusal WHERE id = ?"
 LOAD_REFUSALS = f"SELECT {REFUSAL} FROM refusal WHERE id > ? ORDER BY id LIMIT ?"

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from sayso.engine import EngineDeps, UnitOfWork
 from sayso.engine.budgets import budget_keys
 from sayso.engine.commands import Needs
+from sayso.engine.grants import RUN_TOOL
 from sayso.engine.unit_of_work import NOBODY, check_not_put_back
 from sayso.rows import (
     SYSTEM_THREAD,
@@ -181,7 +182,10 @@ class SqlTransaction:
             marks = ", ".join("?" * len(needs.calls))
             self._later = ask(sql.LOAD_EVENTS_SINCE_CALLS.format(marks), (thread, *needs.calls))
             self._later_than = frozenset(needs.calls)
-        grants = [ask(sql.LOAD_GRANTS_FOR + lock, pair) for pair in needs.grants_for]
+        of_run = RUN_TOOL + (needs.run or "")
+        grants = [ask(sql.LOAD_GRANTS_FOR + lock, (*pair, of_run)) for pair in needs.grants_for]
+        if needs.run_grants:
+            grants.append(ask(sql.LOAD_GRANTS_OF_RUN + lock, (needs.run, of_run)))
         grants += [ask(sql.LOAD_GRANT + lock, (grant,)) for grant in needs.grants]
         refusals = self._ask_refusals(needs)
         grants += [ask(sql.LOAD_GRANTS_BY + lock, (name,)) for name in needs.grants_by]
