@@ -29,7 +29,6 @@ _NEXT_STATUS = {
     "denied": _S.REJECTED,
     "refused": _S.REJECTED,
     "reasked": _S.ASKED,
-    "escalated": _S.ASKED,
     "started": _S.RUNNING,
     "released": _S.RELEASED,
     "suspended": _S.READY,
@@ -43,8 +42,7 @@ _STATUS_UNCHANGED = frozenset(
     {
         *("voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"),
         *("joined", "deferred", "reported", "attempt_ended", "votes_voided", "held", "undone"),
-        "reminded",
-        "signed_again",
+        *("reminded", "escalated", "signed_again"),
     }
 )
 #: Events that may follow the end of a run: they move nothing.

@@ -47,7 +47,6 @@ Body = Mapping[str, Any]
 _NEXT_STATUS = {
     "asked": _S.ASKED,
     "reasked": _S.ASKED,
-    "escalated": _S.ASKED,
     "allowed": _S.READY,
     "denied": _S.REJECTED,
     "refused": _S.REJECTED,
@@ -64,8 +63,7 @@ _UNMOVED = frozenset(
     {
         *("voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"),
         *("joined", "deferred", "reported", "attempt_ended", "votes_voided", "held", "undone"),
-        "reminded",
-        "signed_again",
+        *("reminded", "escalated", "signed_again"),
     }
 )
 #: Events that end a call with a result, or with the reason why there is none.

@@ -230,7 +230,7 @@ def escalate(work: UnitOfWork, command: Escalate) -> Call:
         return call
     remind_at = _earlier(None, work.now, call.terms.remind_after)
     steps = {"escalated": True, "escalates_at": None, "reminds_at": remind_at}
-    call = work.move(call, CallStatus.ASKED, **steps)
+    call = work.put_call(call._replace(**steps))
     work.emit(
         "escalated", actor="clock", call=call, to=list(call.terms.escalate_to), **_timers(call)
     )

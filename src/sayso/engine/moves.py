@@ -41,7 +41,6 @@ MOVES: dict[CallStatus | None, dict[CallStatus, str]] = {
         _S.REJECTED: "policy: deny",
     },
     _S.ASKED: {
-        _S.ASKED: "escalate: more people may decide",
         _S.READY: "approve, or edit",
         _S.REJECTED: "reject",
         _S.RESPONDED: "respond",
