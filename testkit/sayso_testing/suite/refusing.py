@@ -188,8 +188,11 @@ class RefusalTests:
         assert call.decision is not None
         assert _only(world).ends == call.decision.at + _HOUR
         world.clock.advance(3599)
+        reopen = Reopen(run="r", thread="t", by="bot", same_scope=True)
+        world.transact(reopen)  # as every request of a remote agent does
         assert world.ask(**remote).status is _S.REJECTED
         world.clock.advance(1)
+        world.transact(reopen)
         assert world.ask(**remote).status is _S.ASKED
 
     def test_hook_refusal_has_no_end(self, world: World) -> None:
