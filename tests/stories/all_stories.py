@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 from stories import RUN, Story, World, append, in_doubt, lines
 
 import sayso
-from sayso import DidNotRun, Option, Paused, Question, Ran
+from sayso import DidNotRun, Option, Paused, Policy, Question, Ran, Rule
+from sayso.channels.kit.planner import Target, new_delivery
 from sayso.engine.commands import (
     AddGrant,
     Claim,
@@ -18,6 +19,7 @@ from sayso.engine.commands import (
     NotePrompt,
     Park,
     Recover,
+    SignAgain,
     UseCredential,
     Wake,
 )
@@ -25,8 +27,12 @@ from sayso.gate.scope import RunScope
 from sayso.hooks.dialects import ToolUse
 from sayso.hooks.local import plan_of
 from sayso.inbox import change_person, create_token, remove_person, revoke_token
+from sayso.inbox.directory import new_link, sign_in
+from sayso.inbox.key_rotation import sign_again
+from sayso.inbox.people import authenticate_session
 from sayso.rows import CallStatus
-from sayso.types import Grant, Request
+from sayso.stores.nested_runs import close_overdue
+from sayso.types import Grant, Request, Reviewer
 
 
 class Free(Story):
@@ -216,6 +222,49 @@ class Expiring(Story):
 
 class ExpiringRun(Expiring):
     on_expiry = "cancel"
+
+
+class Escalating(Story):
+    """People are reminded of a request, and then someone else may decide it too."""
+
+    only = ("remind", "escalate")
+    gate: ClassVar[dict[str, Any]] = {
+        "policy": Policy(
+            [Rule(reviewers="ben", remind_after=30, escalate_after=60, escalate_to="ana")]
+        )
+    }
+
+    def decide(self, world: World, request: Request) -> None:
+        if request.escalated:
+            super().decide(world, request)
+        else:
+            world.later += 35
+            list(close_overdue(world.store, limit=10, most=1))
+
+
+class SignedAgain(Story):
+    """An approved call, and every row, is signed again before the call starts."""
+
+    only = ("sign_again", "rekey")
+
+    def decide(self, world: World, request: Request) -> None:
+        super().decide(world, request)
+        place = {"thread": request.thread, "run": request.run, "call": request.id}
+        world.store.transact(SignAgain(**place, by="ops"))
+        sign_again(world.store, by=Reviewer("ops"))
+
+
+class Trusted(Story):
+    """A person lets a run do what it asks for, and ends that before it asks again."""
+
+    only = ("open_window",)
+
+    def decide(self, world: World, request: Request) -> None:
+        link = new_link(world.store, "ana", role="reviewer")
+        by = authenticate_session(world.store, sign_in(world.store, link))
+        grant = world.inbox.trust_run_sync(request.run, by=by)
+        world.inbox.revoke_sync(grant.id, by="ana")
+        super().decide(world, request)
 
 
 class Undone(Story):
@@ -415,6 +464,9 @@ class Standing(Story):
         if person.active:
             change_person(store, "ana", by="ops", add_groups=["finance"])
             remove_person(store, "ana", by="ops")
+        message = new_delivery("telegram", Target("7", "ana"), "", "", "digest", store.now())
+        if store.delivery(message.id) is None:
+            store.put_deliveries([message])
         store.seal()
         return "all there"
 
@@ -508,6 +560,9 @@ STORIES: dict[str, Story] = {
     "settled": Settled(),
     "standing": Standing(),
     "superseded": Superseded(),
+    "escalated": Escalating(),
+    "signed again": SignedAgain(),
+    "trusted": Trusted(),
     "text": Text(),
     "undone": Undone(),
     "text, no run": TextAlone(),
