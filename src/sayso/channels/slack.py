@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sayso import codec
@@ -146,7 +146,7 @@ class SlackChannel:
         if not self._team:
             await self.check()
         text = body.decode("utf-8", "replace")
-        lists = {name: [value] for name, value in headers.items()}
+        lists: dict[str, str | Sequence[str]] = {name: [value] for name, value in headers.items()}
         reply = await self._app.async_dispatch(AsyncBoltRequest(body=text, headers=lists))
         kind = reply.first_headers().get("content-type", "text/plain")
         return Received(reply.status, reply.body or "", kind)

@@ -229,8 +229,8 @@ def escalate(work: UnitOfWork, command: Escalate) -> Call:
     if not call.is_due(call.escalates_at, work.now):
         return call
     remind_at = _earlier(None, work.now, call.terms.remind_after)
-    steps = {"escalated": True, "escalates_at": None, "reminds_at": remind_at}
-    call = work.put_call(call._replace(**steps))
+    call = call._replace(escalated=True, escalates_at=None, reminds_at=remind_at)
+    call = work.put_call(call)
     work.emit(
         "escalated", actor="clock", call=call, to=list(call.terms.escalate_to), **_timers(call)
     )
