@@ -86,7 +86,9 @@ def open_page(browser: Browser) -> Iterator[Open]:
         context = browser.new_context(**options)
         contexts.append(context)
         if not undo:  # each decision would take effect some seconds later
-            context.add_init_script("localStorage.setItem('sayso.undo', 'off')")
+            context.add_init_script(
+                "if (origin !== 'null') localStorage.setItem('sayso.undo', 'off')"
+            )
         page = context.new_page()
         page.set_default_timeout(60_000)
         if not quiet:
