@@ -216,6 +216,10 @@ class Matrix:
         elif table == "refusal":
             # Which one is listed first is chance. One that was lifted has an earlier version, too.
             yield "any", next(row for row in rows if row["lifted"] is not None)
+        elif table == "budget":
+            # Only the grant that is live can still be used.
+            grant = next(row for row in self.rows["grants"] if '"live"' in row["scope"])
+            yield "any", next(row for row in rows if grant["id"] in row["key"])
         else:
             yield from (("any", row) for row in rows[:1])  # what workers write may be empty
 

@@ -253,7 +253,8 @@ def _allowed(
 
 
 def _granted(work: UnitOfWork, call: Call) -> Grant | None:
-    for _, grant in sorted(work.grants.items()):  # the same one in every store
+    # The oldest of those that fit: the same one in every store.
+    for grant in sorted(work.grants.values(), key=attrgetter("created", "id")):
         fits = grant.live(work.now) and covers(grant, call, work.deps.matches)
         if fits and is_genuine(work, grant):
             return grant
