@@ -174,10 +174,13 @@ export function useInbox(query: Query, sort: Sort): Inbox {
           return [...before, ...found.filter(({ id }) => !ids.has(id))];
         };
         if (latest.current.key === mine) {
-          setState((old) => {
+          const added = (old: InboxState): InboxState => {
             const all = joined(old.rows[name]?.items ?? []);
             return { ...old, rows: { ...old.rows, [name]: { items: all, next: page.next, more: page.next !== null } } };
-          });
+          };
+          // Also for a load that starts before the next render, which would read this page again.
+          latest.current.state = added(latest.current.state);
+          setState(added);
         }
         return joined(items);
       })
