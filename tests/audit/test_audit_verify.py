@@ -23,7 +23,7 @@ from sayso import (
 )
 from sayso.audit import verify
 from sayso.audit.replay import _NEXT_STATUS, _UNMOVED
-from sayso.engine.commands import Note, NotePrompt, Record, Recover, Start
+from sayso.engine.commands import Note, NotePrompt, Record, Recover, SignAgain, Start
 from sayso.gate.scope import RunScope
 from sayso.hooks.dialects import ToolUse
 from sayso.hooks.local import plan_of
@@ -345,6 +345,9 @@ class Everything:
         send = self.tool()
         request = self.ask("restored", lambda: send("a"))
         self.decide(request, request.approve())
+        place = {"thread": "restored", "run": "restored", "call": request.id}
+        self.store.transact(SignAgain(**place, by="root"))
+        self.check()
         self.store.transact(Recover(thread="restored", run="restored", by="root"))
         self.check()
         self.store.transact(Note(type="policy_loaded", actor="gate", body={"digest": "x"}))
