@@ -29,7 +29,7 @@ def no_token() -> None:
 
 def no_wake() -> None:
     """Store a decision without waking its run."""
-    deciding.wake_or_end = lambda work: None
+    deciding.wake_or_end = lambda work, call: None
 
 
 def no_start_row() -> None:
