@@ -92,7 +92,7 @@ def test_confirmed_or_unwanted_undo_is_not_offered(demo: Demo, open_page: Open) 
     expect(page.locator(".toast", has_text="Approved")).to_be_visible()
     expect(page.get_by_role("button", name="Undo")).to_have_count(0)
     assert "undo_seconds" not in bodies[0]
-    page.goto(f"{demo.url}/account")
+    page.goto(f"{demo.url}/settings")
     page.get_by_role("checkbox", name="Offer to undo").uncheck()
     demo.say("Weather in Oslo")
     (item,) = demo.http.get("/api/requests").json()["items"]
