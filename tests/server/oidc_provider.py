@@ -70,7 +70,7 @@ class OpenIDProvider:
             Route("/token", self._token, methods=["POST"]),
             Route("/userinfo", self._user_info),
         ]
-        config = uvicorn.Config(Starlette(routes=routes), log_level="error", lifespan="off")
+        config = uvicorn.Config(Starlette(routes=routes), log_config=None, lifespan="off")
         self._server = LiveServer(config)
         self.issuer = self._server.url.rstrip("/")
 
