@@ -20,14 +20,8 @@ from remote_world import Server
 from waiting import until
 
 import sayso
-from sayso.server.webhooks import (
-    Endpoint,
-    Forbidden,
-    Message,
-    NotDelivered,
-    WebhookSender,
-    is_public,
-)
+from sayso.channels.kit.network import Forbidden, is_public
+from sayso.server.webhooks import Endpoint, Message, NotDelivered, WebhookSender
 
 Serve = Callable[..., Server]
 Receivers = Callable[..., Receiver]

@@ -16,12 +16,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import ipaddress
 import json
 import logging
 import random
 import secrets
-import socket
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -33,6 +31,7 @@ import httpx
 from standardwebhooks import Webhook
 
 from sayso import codec
+from sayso.channels.kit.network import Poster
 from sayso.engine.commands import Note
 from sayso.errors import SaysoError, StoreClosed
 from sayso.redaction import Secrets, mask_request, masked_title, redact
@@ -128,75 +127,6 @@ def _check_secret(secret: str) -> None:
         raise ValueError(
             f"a webhook secret is {_PREFIX} plus {_MIN_BYTES} to 64 random bytes in base64"
         )
-
-
-# -- addresses
-
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-
-
-class Forbidden(SaysoError):
-    """A webhook must not be sent to this address."""
-
-
-async def allowed_addresses(url: httpx.URL, *, allow_private: bool) -> list[str]:
-    """Resolve a URL's host and return its addresses. Raise ``Forbidden`` if one is not allowed.
-
-    The URL is configuration, but the owner of the name decides where it points, even a minute
-    later. So the name is resolved once, and exactly the checked addresses are used.
-    """
-    host = url.raw_host.decode("ascii")
-    port = url.port or (443 if url.scheme == "https" else 80)
-    loop = asyncio.get_running_loop()
-    try:
-        resolved = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise Forbidden(f"{host} cannot be resolved: {error}") from None
-    addresses = [ipaddress.ip_address(str(info[4][0]).partition("%")[0]) for info in resolved]
-    inside = [address for address in addresses if not is_public(address)]
-    if inside and not allow_private:
-        raise Forbidden(f"{host} is {inside[0]}, a private address: set allow_private")
-    if url.scheme != "https" and len(inside) < len(addresses):
-        raise Forbidden(f"{host} is {addresses[0]}, a public address: use https")
-    return [str(address) for address in addresses]
-
-
-#: All global unicast addresses of IPv6 that were ever assigned. Outside it are site-local addresses
-#: (fec0::/10) and everything reserved.
-_UNICAST = ipaddress.IPv6Network("2000::/3")
-#: Networks for special purposes that `is_global` takes for public in some versions of Python.
-_SPECIAL = [
-    ipaddress.ip_network(network)
-    for network in (
-        *("192.0.0.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24"),
-        *("192.175.48.0/24", "198.18.0.0/15", "100.64.0.0/10", "64:ff9b:1::/48", "100::/64"),
-        *("2001::/23", "2001:db8::/32", "2620:4f:8000::/48", "3fff::/20", "5f00::/16"),
-    )
-]
-
-
-def is_public(address: _Address) -> bool:
-    """Return whether an address is public, including the IPv4 address that it may embed."""
-    return all(
-        part.is_global
-        and (part.version == 4 or part in _UNICAST)
-        and not part.is_multicast
-        and not part.is_reserved
-        and not any(part in network for network in _SPECIAL if network.version == part.version)
-        for part in _effective(address)
-    )
-
-
-def _effective(address: _Address) -> list[_Address]:
-    """Return the embedded IPv4 addresses of a transition address, otherwise the address."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return [address]
-    inner: list[_Address | None] = [address.ipv4_mapped, address.sixtofour]
-    inner += address.teredo or ()
-    if address in _NAT64:
-        inner.append(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
-    return [part for part in inner if part is not None] or [address]
 
 
 # -- messages
@@ -305,66 +235,40 @@ class NotDelivered(SaysoError):
 
 
 class WebhookSender:
-    """Sends messages to endpoints, without keep-alive, proxies or redirects."""
+    """Sends messages to endpoints."""
 
     def __init__(self) -> None:
-        self._client = httpx.AsyncClient(
-            verify=httpx.create_ssl_context(),
-            follow_redirects=False,
-            trust_env=False,
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
-        )
+        self._poster = Poster()
 
     async def deliver(self, endpoint: Endpoint, message: Message) -> None:
         """Send a message once. Raise ``NotDelivered`` or ``Forbidden`` if it was not accepted."""
-        url = httpx.URL(endpoint.url)
-        try:
-            async with asyncio.timeout(endpoint.timeout):
-                addresses = await allowed_addresses(url, allow_private=endpoint.allow_private)
-                status = await self._send(addresses, url, endpoint, message)
-        except TimeoutError:
-            raise NotDelivered(f"no answer within {endpoint.timeout:g} seconds") from None
-        except httpx.HTTPError as error:
-            raise NotDelivered(str(error) or type(error).__name__) from None
-        if not 200 <= status < 300:
-            redirect = ": redirects are not followed" if 300 <= status < 400 else ""
-            raise NotDelivered(f"the receiver answered {status}{redirect}")
-
-    async def _send(
-        self, addresses: list[str], url: httpx.URL, endpoint: Endpoint, message: Message
-    ) -> int:
-        """Send to the first reachable address and return the response's status."""
-        *others, last = addresses
-        for address in others:
-            with contextlib.suppress(httpx.ConnectError):
-                return await self._post(address, url, endpoint, message)
-        return await self._post(last, url, endpoint, message)
-
-    async def _post(
-        self, address: str, url: httpx.URL, endpoint: Endpoint, message: Message
-    ) -> int:
         now = datetime.now(UTC)
         headers = {
-            "host": url.netloc.decode("ascii"),
             "content-type": "application/json",
             "user-agent": "sayso-webhooks",
             "webhook-id": message.id,
             "webhook-timestamp": str(int(now.timestamp())),
             "webhook-signature": Webhook(endpoint.secret).sign(message.id, now, message.body),
         }
-        # Connect to the checked address; the name is only for TLS and the Host header.
-        async with self._client.stream(
-            "POST",
-            url.copy_with(host=address),
-            content=message.body.encode(),
-            headers=headers,
-            extensions={"sni_hostname": url.raw_host.decode("ascii")},
-            timeout=endpoint.timeout,
-        ) as response:
-            return response.status_code
+        try:
+            response = await self._poster.post(
+                endpoint.url,
+                message.body.encode(),
+                headers,
+                allow_private=endpoint.allow_private,
+                timeout=endpoint.timeout,
+            )
+        except TimeoutError:
+            raise NotDelivered(f"no answer within {endpoint.timeout:g} seconds") from None
+        except httpx.HTTPError as error:
+            raise NotDelivered(str(error) or type(error).__name__) from None
+        status = response.status_code
+        if not 200 <= status < 300:
+            redirect = ": redirects are not followed" if 300 <= status < 400 else ""
+            raise NotDelivered(f"the receiver answered {status}{redirect}")
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await self._poster.close()
 
 
 # -- the outbox
