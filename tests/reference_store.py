@@ -413,9 +413,13 @@ class ReferenceStore:
         calls = [call for call in list(self._calls.values()) if call.run == run]
         return calls if keys is None else [call for call in calls if call.key in keys]
 
-    def calls_since(self, since: Micros) -> Iterator[Call]:
+    def calls_since(
+        self, since: Micros, agent: str | None = None, tool: str | None = None
+    ) -> Iterator[Call]:
         calls = sorted(self._calls.values(), key=lambda call: call.created, reverse=True)
-        return iter([call for call in calls if call.created >= since])
+        recent = [call for call in calls if call.created >= since]
+        ours = [call for call in recent if agent in (None, call.agent)]
+        return iter([call for call in ours if tool in (None, call.tool)])
 
     def calls_like(self, prefix: str, limit: int) -> list[str]:
         return sorted(call_id for call_id in list(self._calls) if call_id.startswith(prefix))[

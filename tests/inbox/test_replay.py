@@ -108,6 +108,52 @@ def test_replayed_grant_covers_as_at_run_time(case: Case) -> None:
     assert (replay.calls, dict(replay.changes)) == (2, {("asked", "allowed", "pending"): 1})
 
 
+def test_replay_counts_what_limits_count(both: Case) -> None:
+    for run, amount in (("r1", 60), ("r2", 60), ("r3", 30)):
+        asked(both, run, amount)
+    rule = Rule("pay", verdict="allow", name="small", limits="sum(amount) <= 100 per 1d")
+    replay = both.inbox.replay_sync(Policy([rule]))
+    assert replay.rules["small"] == {("asked", "allowed"): 2, ("asked", "asked"): 1}
+    approved = both.decide(both.pending(run="r2").approve())
+    both.enter(lambda: both.paying()("bo", amount=60), "r2")
+    asking = Rule("pay", where="amount > 50", name="large", limits="sum(amount) <= 100 per 1d")
+    assert ("asked", "allowed", "approved") not in both.inbox.replay_sync(Policy([asking])).changes
+    assert approved.status == "approved"
+
+
+def test_replayed_limits_slide(timed: Case, clock: Any) -> None:
+    for run in ("r1", "r2", "r3"):
+        asked(timed, run, 60)
+        clock.advance(3_600)
+    rule = Rule("pay", verdict="allow", limits="calls <= 1 per 90m")
+    replay = timed.inbox.replay_sync(Policy([rule]))
+    assert {one.call.run for one in replay.listed()} == {"r1", "r3"}
+
+
+def test_replayed_grant_has_limits_and_uses(both: Case) -> None:
+    one = asked(both, "r1", 30)
+    for run in ("r2", "r3", "r4"):
+        asked(both, run, 30)
+    call = both.store.call(one.id)
+    assert call is not None
+    for wanted, covered in (
+        ({"scope": "any", "uses": 3}, 3),
+        ({"scope": "any", "limits": ["sum(amount) <= 60 per 1d"]}, 2),
+    ):
+        grant = new_grant(call, wanted, Reviewer("ana"), both.store.now())
+        replay = replay_grant(both.store, grant, 0)
+        assert (replay.calls, replay.changes["asked", "allowed", "pending"]) == (4, covered)
+
+
+def test_grant_preview_has_its_replay(case: Case) -> None:
+    first = asked(case, "r1", 5)
+    case.decide(asked(case, "r2", 5).reject("no"))
+    preview = case.inbox.preview_grant_sync(first, {"scope": "exact"})
+    assert (preview.replay.overruled, preview.replay.changes.total()) == (1, 2)
+    hidden = case.inbox.preview_grant_sync(first, {"scope": "exact"}, sees=lambda call: False)
+    assert hidden.replay.calls == 0
+
+
 @pytest.mark.long
 def test_replay_of_100_000_calls_takes_seconds(url: str) -> None:
     store = open_store(url)

@@ -211,6 +211,7 @@ def test_grant_is_created_and_revoked(demo: Demo, open_page: Open) -> None:
     page.get_by_role("button", name="Always allow").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("radio", name=re.compile("any", re.I)).check()
+    expect(dialog.get_by_test_id("replay")).to_contain_text("would have run without a person")
     dialog.get_by_role("button", name=re.compile("Approve|Allow", re.I)).last.click()
     demo.final(first)
     second = demo.say("Weather in Rome")

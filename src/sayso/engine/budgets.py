@@ -96,10 +96,16 @@ def why_no_room(work: UnitOfWork, call: Call) -> str:
         amounts = limit.amounts(args)
         if amounts is None:
             return f"its limit cannot be counted: {limit.text}"
-        used = used_of(work.budgets.get(limit.key), limit, work.now)
-        if _total(limit, used, amounts) > limit.most:
-            return f"its limit is reached: {limit.text} ({_total(limit, used, ()):f} used)"
+        budget = work.budgets.get(limit.key)
+        if not has_room(budget, limit, amounts, work.now):
+            used = _total(limit, used_of(budget, limit, work.now), ())
+            return f"its limit is reached: {limit.text} ({used:f} used)"
     return ""
+
+
+def has_room(budget: Budget | None, limit: Limit, amounts: Iterable[Amount], now: Micros) -> bool:
+    """Return whether a limit has room for what a call would add."""
+    return _total(limit, used_of(budget, limit, now), amounts) <= limit.most
 
 
 def used_of(budget: Budget | None, limit: Limit, now: Micros) -> list[Spent]:
@@ -126,22 +132,29 @@ def charge(work: UnitOfWork, call: Call) -> dict[str, Any]:
     if call.attempt or not (call.terms.limits or call.grant):
         return spent
     for limit in limits_of(call, work.grants):
-        amounts = limit.amounts(json.loads(call.args)) or ()
-        budget = work.budgets.get(limit.key) or Budget(key=limit.key)
         added: list[Spent] = []
         if limit.key not in spent:  # a limit for another time may count the same
-            added = [Spent(work.now, call.id, _short(a.value), f"{a.number:f}") for a in amounts]
-            budget = budget._replace(entries=(*budget.entries, *added))
-        texts = [text for text in budget.limits if text != limit.text]
-        keep = max(budget.keep, limit.per)
+            added = entries_of(call, limit, work.now)
+        budget = spent_of(work.budgets.get(limit.key), limit, added, work.now)
         pairs = [[entry.value, entry.number] for entry in added]
-        spent[limit.key] = (keep, pairs or spent.get(limit.key, (0, []))[1])
-        entries = tuple(e for e in budget.entries if e.at > work.now - keep)
-        budget = budget._replace(
-            limits=(*texts[-4:], limit.text), keep=keep, entries=_joined(entries)
-        )
+        spent[limit.key] = (budget.keep, pairs or spent.get(limit.key, (0, []))[1])
         put_budget(work, budget)
     return {"spent": spent} if spent else {}
+
+
+def entries_of(call: Call, limit: Limit, now: Micros) -> list[Spent]:
+    """Return what a call adds to the budget of a limit."""
+    amounts = limit.amounts(json.loads(call.args)) or ()
+    return [Spent(now, call.id, _short(a.value), f"{a.number:f}") for a in amounts]
+
+
+def spent_of(budget: Budget | None, limit: Limit, added: Iterable[Spent], now: Micros) -> Budget:
+    """Return a budget with these entries, without those that count for none of its limits."""
+    budget = budget or Budget(key=limit.key)
+    texts = [text for text in budget.limits if text != limit.text]
+    keep = max(budget.keep, limit.per)
+    entries = tuple(entry for entry in (*budget.entries, *added) if entry.at > now - keep)
+    return budget._replace(limits=(*texts[-4:], limit.text), keep=keep, entries=_joined(entries))
 
 
 def put_budget(work: UnitOfWork, budget: Budget) -> None:

@@ -47,7 +47,7 @@ from sayso.inbox.decisions import (
     window_length,
 )
 from sayso.inbox.people import no_request, reviewer_of
-from sayso.inbox.replay import Replay, replay_policy
+from sayso.inbox.replay import Replay, replay_grant, replay_policy
 from sayso.policy import Policy, tighten
 from sayso.policy.limits import Duration, parse_duration
 from sayso.redaction import render_title
@@ -92,6 +92,9 @@ from sayso.types import (
 from sayso.views import is_request, request_of
 
 MAX_PAGE = 500
+#: How many calls a replay for a page judges: it takes about half a second.
+MOST_REPLAYED = 20_000
+_REPLAYED_FOR = 30 * 86_400 * SECOND
 
 _SWEEP = 100
 _MAX_SWEEPS = 50
@@ -143,6 +146,8 @@ class GrantPreview:
     scopes: tuple[dict[str, Json], ...]
     past: tuple[Request, ...]
     pending: tuple[Request, ...]
+    #: What the grant would have done with the newest calls of the last 30 days.
+    replay: Replay
 
 
 class Who(TypedDict, total=False):
@@ -719,16 +724,26 @@ class Inbox:
     # -- grants
 
     async def preview_grant(
-        self, request: Request | str, grant: Mapping[str, Any], *, by: str | Reviewer = "code"
+        self,
+        request: Request | str,
+        grant: Mapping[str, Any],
+        *,
+        by: str | Reviewer = "code",
+        sees: Callable[[Call], bool] = lambda call: True,
     ) -> GrantPreview:
         """Return what a grant would cover if it were given with the approval of a request.
 
-        Raises ``InvalidDecision`` if it could not be given.
+        Its replay judges the calls for which ``sees`` returns True. Raises ``InvalidDecision`` if
+        the grant could not be given.
         """
-        return await to_thread(self._preview_grant, _id_of(request), grant, by)
+        return await to_thread(self._preview_grant, _id_of(request), grant, by, sees)
 
     def _preview_grant(
-        self, request_id: str, wanted: Mapping[str, Any], by: str | Reviewer
+        self,
+        request_id: str,
+        wanted: Mapping[str, Any],
+        by: str | Reviewer,
+        sees: Callable[[Call], bool],
     ) -> GrantPreview:
         call = self._reader.call(request_id)
         grant = new_grant(call, wanted, reviewer_of(self.store, by, None), self.store.now())
@@ -736,7 +751,12 @@ class Inbox:
             tuple(map(self._reader.request, covered_calls(self.store, call, grant, status)))
             for status in ("closed", "pending")
         )
-        return GrantPreview(grant, tuple(grant_scopes(call)), past, pending)
+        replay = self._replay_grant(grant, sees)
+        return GrantPreview(grant, tuple(grant_scopes(call)), past, pending, replay)
+
+    def _replay_grant(self, grant: Grant, sees: Callable[[Call], bool]) -> Replay:
+        since = self.store.now() - _REPLAYED_FOR
+        return replay_grant(self.store, grant, since, MOST_REPLAYED, sees)
 
     async def trust_run(
         self,

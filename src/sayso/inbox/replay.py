@@ -4,21 +4,26 @@ Calls are judged by ``Policy.judge``, as when they were made, with the arguments
 time that the store has. The store does not have everything that a judgement may depend on, and
 ``Replay.not_stored`` says for how many calls something was missing. Where it is missing, the call
 counts as asked.
+
+Limits count the calls of the replay, from none on: those that would have run, and those that people
+approved, each when it was made.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, NamedTuple
 
 from sayso import codec
+from sayso.engine.budgets import entries_of, grant_limits, has_room, spent_of
 from sayso.engine.grants import covers
 from sayso.policy import Policy, judge_sync
+from sayso.policy.limits import Limit, bound_limit
 from sayso.policy.policy import DEFAULT, NEEDS_APPROVAL
-from sayso.rows import Call
+from sayso.rows import Budget, Call
 from sayso.stores.base import Store, matches_scope
 from sayso.types import Grant, Micros, Terms, ToolCall, Verdict, iso, moment
 from sayso.views import public_status
@@ -39,6 +44,8 @@ class Judged(NamedTuple):
     after: str
     rule: str
     missing: str = ""
+    #: What counts it, if it runs.
+    limits: tuple[Limit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,39 +125,105 @@ def _before(call: Call) -> str:
 
 def replay_policy(store: Store, policy: Policy, since: Micros, most: int | None = None) -> Replay:
     """Judge the calls that were made since a time by a policy, or the newest of them."""
-    calls = store.calls_since(since)
-    replay = _replay(islice(calls, most), lambda call: _judge(policy, call))
+    counts = any(rule.limits for rule in policy.rules)
+    return _replay(store.calls_since(since), most, lambda call: _judge(policy, call), counts)
+
+
+def replay_grant(
+    store: Store,
+    grant: Grant,
+    since: Micros,
+    most: int | None = None,
+    sees: Callable[[Call], bool] = lambda call: True,
+) -> Replay:
+    """Return which calls since a time a grant would have covered, had it been given before.
+
+    Only calls for which ``sees`` returns True are judged.
+    """
+    limits = tuple(grant_limits(grant))
+    numbers = itertools.count(1)
+
+    def judge(call: Call) -> Judged | None:
+        if not sees(call):
+            return None
+        before = _before(call)
+        fits = before == "asked" and not call.refusals and _covers(grant, call)
+        if fits and grant.uses_left is not None and next(numbers) > grant.uses_left:
+            fits = False
+        if fits:
+            return Judged("allowed", "the grant", limits=limits)
+        return Judged(before, "not covered")
+
+    calls = store.calls_since(since, grant.agent, grant.tool)
+    return _replay(calls, most, judge, bool(limits) or grant.uses_left is not None)
+
+
+def as_asked_first(call: Call) -> Call:
+    """Return a call with the arguments that the agent sent, before any edit."""
+    return call if call.original is None else call._replace(args=call.original)
+
+
+def _covers(grant: Grant, call: Call) -> bool:
+    return covers(grant, as_asked_first(call), matches_scope)
+
+
+def _replay(
+    calls: Iterator[Call],
+    most: int | None,
+    judge: Callable[[Call], Judged | None],
+    in_order: bool,
+) -> Replay:
+    """Judge calls. With ``in_order``, the oldest first, because they use up a limit."""
+    replay = Replay()
+    # A question, a confirmation or a step of ``gate.once`` is not judged by a policy.
+    judgeable = (
+        call
+        for call in itertools.islice(calls, most)
+        if call.terms.policy and call.kind == "approval"
+    )
+    judged_calls: Iterator[tuple[Call, Judged | None]]
+    if in_order:
+        judged_calls = _judged_in_order(judgeable, judge)
+    else:
+        judged_calls = ((call, judge(call)) for call in judgeable)
+    for call, judged in judged_calls:
+        if judged is not None:
+            replay.add(call, judged)
     if most is not None and next(calls, None) is not None:
         replay.missing["older calls were left out, after the newest"] = most
     return replay
 
 
-def replay_grant(store: Store, grant: Grant, since: Micros) -> Replay:
-    """Return which calls since a time a grant would have covered, had it been given before."""
-
-    def judge(call: Call) -> Judged | None:
-        if (call.agent, call.tool) != (grant.agent, grant.tool):
-            return None
-        before = _before(call)
-        fits = before == "asked" and not call.refusals and _covers(grant, call)
-        return Judged("allowed", "the grant") if fits else Judged(before, "not covered")
-
-    return _replay(store.calls_since(since), judge)
-
-
-def _covers(grant: Grant, call: Call) -> bool:
-    first = call if call.original is None else call._replace(args=call.original)
-    return covers(grant, first, matches_scope)
+def _judged_in_order(
+    calls: Iterable[Call], judge: Callable[[Call], Judged | None]
+) -> Iterator[tuple[Call, Judged | None]]:
+    """Judge the oldest call first, within the limits. Return the newest first."""
+    budgets: dict[str, Budget] = {}
+    judged_calls: list[tuple[Call, Judged | None]] = []
+    for call in sorted(calls, key=lambda call: (call.created, call.id)):
+        judged = judge(call)
+        if judged is not None and judged.limits:
+            judged = _within_limits(as_asked_first(call), judged, budgets)
+        judged_calls.append((call, judged))
+    return reversed(judged_calls)
 
 
-def _replay(calls: Iterable[Call], judge: Callable[[Call], Judged | None]) -> Replay:
-    replay = Replay()
-    for call in calls:
-        # A question, a confirmation or a step of ``gate.once`` is not judged by a policy.
-        judged = judge(call) if call.terms.policy and call.kind == "approval" else None
-        if judged is not None:
-            replay.add(call, judged)
-    return replay
+def _within_limits(call: Call, judged: Judged, budgets: dict[str, Budget]) -> Judged:
+    """Return what happens to a call under its limits, and count it if it runs."""
+    args = codec.loads(call.args)
+    for limit in judged.limits:
+        amounts = limit.amounts(args)
+        budget = budgets.get(limit.key)
+        is_full = amounts is None or not has_room(budget, limit, amounts, call.created)
+        if judged.after == "allowed" and is_full:
+            judged = judged._replace(after="asked")
+    if judged.after == "allowed" or (judged.after == "asked" and call.attempt > 0):
+        counted: set[str] = set()
+        for limit in judged.limits:
+            added = [] if limit.key in counted else entries_of(call, limit, call.created)
+            counted.add(limit.key)
+            budgets[limit.key] = spent_of(budgets.get(limit.key), limit, added, call.created)
+    return judged
 
 
 def _judge(policy: Policy, call: Call) -> Judged:
@@ -168,7 +241,8 @@ def _judge(policy: Policy, call: Call) -> Judged:
         missing = "whether the tool itself needs approval is not stored, so it asks"
     elif terms.preset:
         missing = "files and links are looked up as they are now, not as they were"
-    return Judged(_AFTER[terms.verdict], terms.rule, missing)
+    limits = tuple(map(bound_limit, terms.limits))
+    return Judged(_AFTER[terms.verdict], terms.rule, missing, limits)
 
 
 def _declared(call: Call) -> bool | None:

@@ -1200,6 +1200,9 @@ class GrantPreviewView(View):
     )
     past: list[CoveredView] = []
     pending: list[TakenView] = []
+    replay: ReplayView | None = Field(
+        None, description="what it would have done with the newest calls that you may see"
+    )
 
 
 class WindowBody(Body):

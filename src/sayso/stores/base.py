@@ -284,10 +284,12 @@ class StoreReads(Protocol):
         """Return the calls of a run, or those with one of these keys."""
         ...
 
-    def calls_since(self, since: Micros) -> Iterator[Call]:
+    def calls_since(
+        self, since: Micros, agent: str | None = None, tool: str | None = None
+    ) -> Iterator[Call]:
         """Read all calls made since a time, newest first, also those that nobody was asked about.
 
-        Each page is read when it is needed.
+        Or those of one agent, or of one tool. Each page is read when it is needed.
         """
         ...
 

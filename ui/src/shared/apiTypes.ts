@@ -232,6 +232,8 @@ export interface GrantPreview {
   scopes?: ScopeChoice[];
   past?: Covered[];
   pending?: Taken[];
+  /** what it would have done with the newest calls that you may see */
+  replay?: Replay | null;
 }
 
 /** A grant: what runs without asking, until when, and who granted it. */

@@ -26,17 +26,19 @@ from sayso.errors import (
 from sayso.inbox import DecisionResult
 from sayso.inbox.decisions import (
     budget_json,
+    call_has_secrets,
     displayed_scope,
     grant_budgets,
     grant_scopes,
     rule_budgets,
     scope_sentence,
 )
-from sayso.inbox.inbox import MAX_PAGE, GrantPreview
+from sayso.inbox.inbox import MAX_PAGE, MOST_REPLAYED, GrantPreview
 from sayso.inbox.people import may_see, names_of
 from sayso.inbox.replay import Replay, replay_json
 from sayso.policy import Policy, tighten
 from sayso.redaction import redact, secrets_of, without_fingerprints
+from sayso.rows import Call
 from sayso.server import remote_agents
 from sayso.server.audiences import grant_audience
 from sayso.server.auth import (
@@ -96,8 +98,6 @@ from sayso.types import (
 from sayso.types import Request as SaysoRequest
 
 log = logging.getLogger("sayso.server")
-#: How many calls a replay judges for a client: it takes about half a second.
-_MOST_REPLAYED = 20_000
 router = APIRouter(prefix="/api", tags=["requests"])
 grants_router = APIRouter(prefix="/api/grants", tags=["grants"])
 refusals_router = APIRouter(prefix="/api/refusals", tags=["refusals"])
@@ -495,7 +495,10 @@ async def preview_grant(
             raise InvalidDecision(
                 "this request has masked values: choose the scope exact, any, or one of `scopes`"
             )
-        preview = await service.inbox.preview_grant(request_id, body.model_dump(), by=who.reviewer)
+        sees = partial(_is_counted, service.store, who, own_scope=own_scope)
+        preview = await service.inbox.preview_grant(
+            request_id, body.model_dump(), by=who.reviewer, sees=sees
+        )
     except InvalidDecision as error:
         return JsonResponse({"ok": False, "message": inert(str(error))})
     view = partial(_preview_view, service.store, preview, who, own_scope=own_scope)
@@ -507,6 +510,13 @@ def _is_own_scope(store: Store, request_id: str, grant: GrantBody) -> bool:
     call = store.call(request_id)
     offered = [] if call is None else [s for s in grant_scopes(call) if not redact(s).masked]
     return isinstance(grant.scope, dict) and grant.scope not in offered
+
+
+def _is_counted(store: Store, who: Identity, call: Call, *, own_scope: bool) -> bool:
+    """Return whether a replay may count a call: counts say something about its arguments."""
+    if not may_see(who.reviewer, call):
+        return False
+    return not (own_scope and call_has_secrets(call, store.tool(call.tool_digest)))
 
 
 def _preview_view(
@@ -533,6 +543,7 @@ def _preview_view(
             for other in preview.pending
             if listed(other)
         ],
+        "replay": _replay_view(store, preview.replay, who),
     }
 
 
@@ -555,7 +566,7 @@ async def replay_policy(
         policy = Policy.from_toml(body.policy)
         about: dict[str, Json] = {"policy": body.policy, "since": body.since}
         await write(service.store, Note(type="policy_replayed", actor=who.name, body=about))
-        replay = await service.inbox.replay(policy, since=body.since, most=_MOST_REPLAYED)
+        replay = await service.inbox.replay(policy, since=body.since, most=MOST_REPLAYED)
     except InvalidPolicy as error:
         raise InvalidCall(str(error), "policy") from None
     view = partial(_replay_view, service.store, replay, who)

@@ -667,14 +667,23 @@ class SqlReads:
             rows = self._rows(among, (run, json.dumps(keys)))
         return self._decode.each(call_from, rows)
 
-    def calls_since(self, since: Micros) -> Iterator[Call]:
+    def calls_since(
+        self, since: Micros, agent: str | None = None, tool: str | None = None
+    ) -> Iterator[Call]:
         before = _MOST_CALLS
+        names = {"agent": agent, "tool": tool}
+        wanted = {column: short(name) for column, name in names.items() if name is not None}
+        keys = " AND ".join(f"{column} = ?" for column in wanted)
+        among = f"AND search_key IN (SELECT id FROM search_key WHERE {keys})" if wanted else ""
         statement = (
-            f"SELECT {sql.CALL}, n FROM call WHERE n < ? ORDER BY n DESC LIMIT {_CALLS_READ}"
+            f"SELECT {sql.CALL}, n FROM call WHERE n < ? {among} "
+            f"ORDER BY n DESC LIMIT {_CALLS_READ}"
         )
-        while rows := self._rows(statement, (before,)):
+        while rows := self._rows(statement, (before, *wanted.values())):
             recent = [row for row in rows if row[_CREATED] >= since]
-            yield from self._decode.listed(call_from, recent)
+            for call in self._decode.listed(call_from, recent):
+                if agent in (None, call.agent) and tool in (None, call.tool):
+                    yield call
             if not recent:
                 return  # numbers are given out in about the order of time
             before = rows[-1][-1]

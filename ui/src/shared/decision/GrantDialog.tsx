@@ -3,6 +3,7 @@
 import { useState, type ReactElement } from "react";
 import { Button } from "../components/Button";
 import { Dialog } from "../components/Dialog";
+import { ReplaySummary } from "../components/Replay";
 import { api } from "../api";
 import type { GrantInput, GrantPreview, NoGrant, Request, SimilarCall } from "../types";
 import { useResource, type Resource } from "../useResource";
@@ -168,6 +169,7 @@ function Covered(props: {
         none="It would have covered none of the latest requests."
         some="Earlier requests that it would have covered"
       />
+      {props.preview.replay && <ReplaySummary replay={props.preview.replay} />}
       <CoveredList items={pending} none="It covers no pending request." some="Pending requests that it covers" />
       {pending.length > 0 && (
         <label className="check">
