@@ -163,10 +163,11 @@ EXCEPTIONS = (
         "a click counts as the person whose account made it.",
     ),
     Exempt(
-        "Places of readers, and the order of the feed",
+        "Places of readers, saved views, and the order of the feed",
         r".*: (cursor|meta)\b.*|change: (call\.n|event\.(era|pos|xid)) .*|swap: event .*",
         "unused",
-        "They say where a reader of the feed is, and in which order it gets events and requests. "
+        "They say where a reader of the feed is, in which order it gets events and requests, and "
+        "by which words a person filters the inbox. "
         "The next event may not get a position that was given to another.",
     ),
 )

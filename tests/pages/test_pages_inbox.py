@@ -427,9 +427,12 @@ def test_search_finds_arguments_and_filters(demo: Demo, open_page: Open) -> None
     expect(views.get_by_role("button", name="Weather 2")).to_be_visible()
     search.fill("")
     expect(rows).to_have_count(3)
-    page.reload()
+    phone = open_page(f"{demo.url}/inbox", viewport={"width": 390, "height": 844})
+    views = phone.get_by_role("navigation", name="Saved views")
     views.get_by_role("button", name="Weather 2").click()
-    expect(rows).to_have_count(2)
+    expect(phone.get_by_role("list", name="Requests").get_by_role("link")).to_have_count(2)
+    views.get_by_role("button", name="Remove the view Weather").click()
+    expect(views.get_by_role("button", name="Weather 2")).to_have_count(0)
 
 
 @pytest.mark.long

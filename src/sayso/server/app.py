@@ -40,6 +40,7 @@ from sayso.server.routes import (
     people,
     remote_agents,
     runs,
+    saved_views,
     sign_in,
     stats,
     system,
@@ -170,6 +171,7 @@ def create_app(
         stats.router,
         people.router,
         channels_routes.router,
+        saved_views.router,
         sign_in.router,
         system.router,
     ):

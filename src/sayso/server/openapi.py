@@ -113,7 +113,7 @@ def _drop_default_422(paths: dict[str, Any]) -> None:
 def _add_bodies(routes: list[APIRoute], paths: dict[str, Any]) -> dict[str, Any]:
     """Add the request body of each operation that reads one; return the schemas they refer to."""
     operations = [
-        (paths[route.path][method.lower()], dependency.call)
+        (paths[route.path_format][method.lower()], dependency.call)
         for route in routes
         for dependency in route.dependant.dependencies
         if isinstance(dependency.call, JsonBody)

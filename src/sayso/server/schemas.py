@@ -277,6 +277,18 @@ class CheckBody(Body):
     unset: list[str] = []
 
 
+class SavedFilters(Body):
+    """Filters of pending requests, as `GET /api/requests` takes them."""
+
+    q: str = Field("", max_length=500, examples=["tool:pay older:1h"])
+    mine: bool = False
+    kind: RequestKind | None = None
+    agent: str | None = Field(None, max_length=200)
+    tool: str | None = Field(None, max_length=200)
+    risk: RiskLevel | None = None
+    expires_within: int | None = Field(None, ge=1, le=10**9)
+
+
 class LinkCodeBody(Body):
     """A code that was sent to your address."""
 
@@ -881,6 +893,22 @@ class GroupsView(View):
     )
     items: list[GroupView]
     values: FilterValues
+
+
+class SavedViewView(View):
+    """A saved view, and how many requests are in it, as `GET /api/requests/groups` counts them."""
+
+    name: str
+    filters: SavedFilters
+    count: int
+    yours: int
+
+
+class SavedViewPage(View):
+    """Your saved views."""
+
+    items: list[SavedViewView]
+    next: None = None
 
 
 class ClaimView(View):

@@ -5,8 +5,9 @@ import { api } from "../shared/api";
 import { Dialog } from "../shared/components/Dialog";
 import { navigate } from "../shared/router";
 import { useMe } from "../shared/session";
+import { thousands } from "../shared/format";
 import { namedShortcuts } from "../shared/shortcuts";
-import { useViews } from "../shared/views";
+import { queryOf, useViews } from "../shared/views";
 import type { Request } from "../shared/types";
 import { pagesOf } from "./pages";
 
@@ -19,7 +20,7 @@ interface Entry {
 
 export function Palette({ onClose, actions }: { onClose: () => void; actions: [string, () => void][] }): ReactElement {
   const me = useMe();
-  const [views] = useViews(me.name);
+  const views = useViews(me.role !== "chat").data ?? [];
   const [text, setText] = useState("");
   const [found, setFound] = useState<{ text: string; items: Request[] }>({ text: "", items: [] });
   const [at, setAt] = useState(0);
@@ -44,7 +45,12 @@ export function Palette({ onClose, actions }: { onClose: () => void; actions: [s
   const [here] = useState(namedShortcuts);
   const fixed: Entry[] = [
     ...here.map(({ key, label, run }) => ({ key: `key ${key}`, label, hint: key.toUpperCase(), run: () => run() })),
-    ...views.map((view) => ({ key: `view ${view.query}`, label: view.name, hint: "View", run: () => navigate(`/inbox?${view.query}`) })),
+    ...views.map((view) => ({
+      key: `view ${view.name}`,
+      label: view.name,
+      hint: `View, ${thousands(view.count)}`,
+      run: () => navigate(`/inbox?${queryOf(view)}`),
+    })),
     ...pagesOf(me).map((page) => ({ key: page.to, label: page.name, hint: "Page", run: () => navigate(page.to) })),
     ...actions.map(([label, run]) => ({ key: label, label, hint: "Action", run })),
   ];

@@ -3,13 +3,12 @@ import { Icon } from "../shared/components/Icon";
 import { thousands } from "../shared/format";
 import { setQuery } from "../shared/router";
 import type { FilterValues } from "../shared/types";
+import { FILTERS } from "../shared/views";
 import { visible } from "../shared/visible";
 import { SORTS, type Sort } from "./order";
 
 const RISKS = { low: "Low", medium: "Medium", high: "High", critical: "Critical" };
 const KINDS = { approval: "Approval", question: "Question", in_doubt: "In doubt" };
-
-export const FILTERS = ["q", "mine", "risk", "agent", "tool", "kind", "expiring"] as const;
 
 function Toggle({ name, label, on }: { name: string; label: string; on: boolean }): ReactElement {
   return (

@@ -14,7 +14,8 @@ import { useResource } from "../shared/useResource";
 import { Link } from "../shared/router";
 import { useMe } from "../shared/session";
 import { visible } from "../shared/visible";
-import { clearFilters, FILTERS } from "./Filters";
+import { FILTERS } from "../shared/views";
+import { clearFilters } from "./Filters";
 
 interface Props {
   /** The number of pending requests; null while they are loading. */

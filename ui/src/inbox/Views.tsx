@@ -5,54 +5,42 @@ import { api } from "../shared/api";
 import { Button, IconButton } from "../shared/components/Button";
 import { FormDialog } from "../people/FormDialog";
 import { thousands } from "../shared/format";
-import { useChanges } from "../shared/live";
-import { useResource } from "../shared/useResource";
 import { navigate } from "../shared/router";
-import { useMe } from "../shared/session";
-import { useViews, type View } from "../shared/views";
-import { FILTERS } from "./Filters";
-import { SOON } from "./order";
-
-/** The filters of a view as the API takes them. */
-function filtersOf(view: View): Record<string, string | number | boolean | null> {
-  const query = new URLSearchParams(view.query);
-  const { mine, expiring, ...rest } = Object.fromEntries(FILTERS.map((name) => [name, query.get(name)]));
-  return { ...rest, status: "pending", mine: mine != null, expires_within: expiring == null ? null : SOON };
-}
-
-function Count({ view }: { view: View }): ReactElement | null {
-  const counted = useResource(view.query, (signal) => api.groups(filtersOf(view), signal));
-  useChanges(() => counted.reload(), 1_000);
-  return counted.data ? <span className="count">{thousands(counted.data.count)}</span> : null;
-}
+import { toast } from "../shared/components/Toasts";
+import { FILTERS, filtersOf, queryOf, useViews } from "../shared/views";
 
 export function Views({ query }: { query: URLSearchParams }): ReactElement | null {
-  const me = useMe();
-  const [views, save] = useViews(me.name);
+  const views = useViews();
   const [naming, setNaming] = useState(false);
   const [name, setName] = useState("");
   const here = new URLSearchParams(FILTERS.flatMap((each) => (query.get(each) ? [[each, query.get(each)!]] : []))).toString();
-  const known = views.some((view) => view.query === here);
-  if (views.length === 0 && !here) return null;
+  const items = (views.data ?? []).map((view) => ({ ...view, query: queryOf(view) }));
+  const known = items.some((view) => view.query === here);
+  if (items.length === 0 && !here) return null;
   const title = name.trim();
+  const remove = (view: string) =>
+    void api
+      .removeView(view)
+      .catch((error: unknown) => toast(error instanceof Error ? error.message : String(error), "bad"))
+      .then(views.reload);
   return (
     <nav className="views" aria-label="Saved views">
-      {views.map((view) => (
-        <span key={view.query} className="view">
+      {items.map((view) => (
+        <span key={view.name} className="view">
           <button
             type="button"
             className="filter-chip"
             aria-pressed={view.query === here}
             onClick={() => navigate(view.query === here ? "/inbox" : `/inbox?${view.query}`)}
           >
-            {view.name} <Count view={view} />
+            {view.name} <span className="count">{thousands(view.count)}</span>
           </button>
           {view.query === here && (
-            <IconButton icon="cross" label={`Remove the view ${view.name}`} onClick={() => save(views.filter((each) => each !== view))} />
+            <IconButton icon="cross" label={`Remove the view ${view.name}`} onClick={() => remove(view.name)} />
           )}
         </span>
       ))}
-      {here && !known && (
+      {here && !known && views.data && (
         <Button small icon="plus" onClick={() => setNaming(true)}>
           Save view
         </Button>
@@ -63,7 +51,8 @@ export function Views({ query }: { query: URLSearchParams }): ReactElement | nul
           verb="Save view"
           ready={title !== ""}
           send={async () => {
-            save([...views, { name: title, query: here }]);
+            await api.saveView(title, filtersOf(query));
+            views.reload();
             setNaming(false);
             setName("");
           }}

@@ -53,9 +53,6 @@ export function isAfterLoaded(request: Request, last: Request | undefined, sort:
   return (less(time(request.expires_at), time(last.expires_at)) || older) > 0;
 }
 
-/** Seconds within which a request counts as expiring soon. */
-export const SOON = 60 * 60;
-
 export function groupKey(group: Pick<RequestGroup, "kind" | "agent" | "tool" | "risk">): string {
   return JSON.stringify([group.kind, group.agent, group.tool, group.risk]);
 }

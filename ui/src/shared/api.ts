@@ -25,6 +25,7 @@ import type {
   RequestDetail,
   Run,
   RunDetail,
+  SavedView,
   Stats,
   Verification,
   TrustWindow,
@@ -148,6 +149,10 @@ export const api = {
 
   requests: (query: Query, signal?: AbortSignal) => call<Page<Request>>(withQuery("/api/requests", query), { signal }),
   groups: (query: Query, signal?: AbortSignal) => call<Groups>(withQuery("/api/requests/groups", query), { signal }),
+  views: (signal?: AbortSignal) => call<Page<SavedView>>("/api/me/views", { signal }),
+  saveView: (name: string, filters: Query) =>
+    call<SavedView>(`/api/me/views/${encodeURIComponent(name)}`, { method: "PUT", body: filters }),
+  removeView: (name: string) => call<void>(`/api/me/views/${encodeURIComponent(name)}`, { method: "DELETE" }),
   request: (id: string, signal?: AbortSignal) => call<RequestDetail>(at(id), { signal }),
   check: (id: string, edit: Edit, signal?: AbortSignal) => post<Check>(`${at(id)}/check`, edit, { signal }),
   previewGrant: (id: string, grant: GrantInput, signal?: AbortSignal) =>

@@ -682,6 +682,25 @@ export interface Run {
   output: Json;
 }
 
+/** Filters of pending requests, as `GET /api/requests` takes them. */
+export interface SavedFilters {
+  q?: string;
+  mine?: boolean;
+  kind?: "approval" | "question" | "in_doubt" | null;
+  agent?: string | null;
+  tool?: string | null;
+  risk?: "low" | "medium" | "high" | "critical" | null;
+  expires_within?: number | null;
+}
+
+/** A saved view, and how many requests are in it, as `GET /api/requests/groups` counts them. */
+export interface SavedView {
+  name: string;
+  filters: SavedFilters;
+  count: number;
+  yours: number;
+}
+
 /** A scope that a grant for a command or a file can have. */
 export interface ScopeChoice {
   scope: Scope;

@@ -31,6 +31,7 @@ export interface GrantPage {
 }
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+export type SavedView = api.SavedView;
 export type JsonObject = { [key: string]: Json };
 
 export type RiskLevel = api.Risk["level"];
