@@ -71,6 +71,9 @@ LIVE = frozenset({RunStatus.RUNNING, RunStatus.PAUSED})
 
 #: The start of the id of a grant that is trust in a run.
 WINDOW_ID = "win_"
+#: The start of the id of a grant that is an approved plan.
+PLAN_ID = "pln_"
+_GRANT_SOURCES = {WINDOW_ID: "window", PLAN_ID: "plan"}
 #: ``Call.caller`` of a call whose caller was told that there is no answer yet.
 LATER = "later"
 #: The start of ``Call.caller`` if its agent gives each tool use an id of its own.
@@ -250,13 +253,13 @@ class Call(NamedTuple):
 
     @property
     def source(self) -> str:
-        """What decided: a ``person``, a ``grant``, a ``window`` of trust in the run, a ``rule`` of
-        the user, or a ``preset``."""
+        """What decided: a ``person``, a ``grant``, a ``window`` of trust in the run, a ``plan``, a
+        ``rule`` of the user, or a ``preset``."""
         decided = "" if self.decision is None else self.decision.type
         if decided in ("allow", "deny"):
             return "preset" if self.terms.preset else "rule"
         if decided == "grant":
-            return "window" if (self.grant or "").startswith(WINDOW_ID) else "grant"
+            return _GRANT_SOURCES.get((self.grant or "")[: len(PLAN_ID)], "grant")
         return "person"
 
     @property
@@ -912,11 +915,20 @@ def credential_from(row: Row) -> Credential:
     return Credential._make(row)
 
 
-grant_values = attrgetter(*_FIELDS[Grant])
+_grant_fields = attrgetter(*_FIELDS[Grant])
+_STEPS = _FIELDS[Grant].index("steps")
+
+
+def grant_values(grant: Grant) -> tuple[Any, ...]:
+    values: list[Any] = list(_grant_fields(grant))
+    values[_STEPS] = names_text(grant.steps) if grant.steps else ""
+    return tuple(values)
 
 
 def grant_from(row: Row) -> Grant:
-    return Grant(**dict(zip(_FIELDS[Grant], row, strict=True)))
+    values = dict(zip(_FIELDS[Grant], row, strict=True))
+    values["steps"] = tuple(json.loads(values["steps"])) if values["steps"] else ()
+    return Grant(**values)
 
 
 refusal_values = attrgetter(*_FIELDS[Refusal])

@@ -628,6 +628,8 @@ class Grant:
     #: It covers nothing before this time.
     created: Micros
     uses_left: int | None = None
+    #: For a plan: the call that took each step, or "".
+    steps: tuple[str, ...] = ()
     ends: Micros | None = None
     revoked: Micros | None = None
     #: Made with the decision key: the row key alone cannot create a grant.
@@ -641,6 +643,7 @@ class Grant:
             and self.created <= now
             and (self.ends is None or now < self.ends)
             and (self.uses_left is None or self.uses_left > 0)
+            and (not self.steps or "" in self.steps)
         )
 
 
@@ -712,9 +715,11 @@ class DecisionMade:
     at: datetime
     channel: str
     assurance: str
-    #: What made it: a "person", a "grant", a "window" of trust in the run, a "rule" of the user, or
-    #: a rule of a "preset".
+    #: What made it: a "person", a "grant", a "window" of trust in the run, a "plan", a "rule" of
+    #: the user, or a rule of a "preset".
     source: str = ""
+    #: The id of that grant, window or plan.
+    grant: str = ""
     #: The person who is away and for whom ``by`` decided.
     on_behalf_of: str = ""
     message: str = ""

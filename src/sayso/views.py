@@ -191,6 +191,7 @@ def decision_made(call: Call) -> DecisionMade | None:
         channel=decided.channel,
         assurance=decided.assurance,
         source=call.source,
+        grant=call.grant or "",
         on_behalf_of=decided.on_behalf_of,
         message=decided.message,
         args=None if call.original is None else codec.loads(call.args),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -257,9 +257,15 @@ class SystemThread:
         return at < self._pruned.get(run, 0)
 
 
-def system_row_problems(
-    store: StoreReads, system: SystemThread, spent: Counter[str]
-) -> list[Problem]:
+class GrantUses(NamedTuple):
+    """What calls used of grants, by the grant's id."""
+
+    spent: Counter[str]
+    #: The calls that took steps of plans.
+    steps: Mapping[str, set[str]]
+
+
+def system_row_problems(store: StoreReads, system: SystemThread, found: GrantUses) -> list[Problem]:
     """Return the grants, people and tokens that do not match the system thread."""
     grants: dict[str, Any] = {grant.id: grant for grant in store.grants(live_only=False)}
     people: dict[str, Any] = {person.name: person for person in store.people()}
@@ -275,8 +281,11 @@ def system_row_problems(
             what = f"{noun} {name} is in the table, but no event issued it"
             problems.append(Problem(SYSTEM_THREAD, 0, 0, what))
         for name, issued in expected_rows.items():
-            uses = spent[name] + system.pruned_uses[name]
-            wrong = _wrong_columns(rows.get(name), issued, uses, store)
+            row = rows.get(name)
+            uses = found.spent[name] + system.pruned_uses[name]
+            wrong = _wrong_columns(row, issued, uses, store)
+            if isinstance(row, Grant) and not found.steps.get(name, set()) <= set(row.steps):
+                wrong.append("steps")
             if wrong:
                 event = issued.event
                 what = f"{noun} {name} does not match the record: {', '.join(wrong)}"

@@ -44,7 +44,7 @@ from sayso.audit.replay import (
     message_problems,
     run_mismatches,
 )
-from sayso.audit.system import Seals, SystemThread, system_row_problems
+from sayso.audit.system import GrantUses, Seals, SystemThread, system_row_problems
 from sayso.engine.budgets import counts_too_little
 from sayso.engine.deciding import eligible
 from sayso.errors import InvalidCall, StoreError
@@ -182,6 +182,9 @@ class _Findings:
         #: How many calls each run has in the table, and how often each grant was used.
         self.calls: Counter[str] = Counter()
         self.spent: Counter[str] = Counter()
+        #: The steps of plans that calls took, and the calls that left theirs again.
+        self.steps: dict[str, set[str]] = {}
+        self.left_steps: set[str] = set()
         #: Effect keys, and the calls that hold them.
         self.effects: dict[str, str] = {}
         #: What calls added to budgets, for how long it counts at least, and what was returned.
@@ -201,6 +204,9 @@ class _Findings:
         self.runs |= other.runs
         self.calls.update(other.calls)
         self.spent.update(other.spent)
+        for plan, calls in other.steps.items():
+            self.steps.setdefault(plan, set()).update(calls)
+        self.left_steps |= other.left_steps
         self.effects.update(other.effects)
         for key, spent in other.budgets.items():
             self.budgets.setdefault(key, []).extend(spent)
@@ -474,6 +480,10 @@ class _ThreadCheck:
         if starts and expected.attempt == 1 and expected.grant is not None:
             # A call spends one use, however often it is started.
             self._findings.spent[expected.grant] += 1
+        if starts and "step" in body and expected.grant is not None:
+            self._findings.steps.setdefault(expected.grant, set()).add(event.call)
+        if "step_returned" in body:
+            self._findings.left_steps.add(event.call)
         for key, (keep, amounts) in body.get("spent", {}).items():
             spent = [Spent(event.at, event.call, value, number) for value, number in amounts]
             self._findings.budgets.setdefault(key, []).extend(spent)
@@ -807,9 +817,14 @@ class _StoreCheck:
         if wrong:
             self._report_row(f"counts of open requests that do not match the requests: {wrong}")
 
+    def _uses(self) -> GrantUses:
+        left = self._found.left_steps
+        steps = {plan: calls - left for plan, calls in self._found.steps.items()}
+        return GrantUses(self._found.spent, steps)
+
     def _check_grants_and_tokens(self) -> None:
         try:
-            found = system_row_problems(self._rows, self._system, self._found.spent)
+            found = system_row_problems(self._rows, self._system, self._uses())
         except DAMAGE_ERRORS as error:
             found = [
                 Problem(SYSTEM_THREAD, 0, 0, f"grants or tokens cannot be read: {reason_of(error)}")

@@ -23,6 +23,7 @@ from sayso.inbox.decisions import (
     grant_budgets,
     grant_run,
     rule_budgets,
+    steps_left,
 )
 from sayso.inbox.replay import Replay
 from sayso.redaction import mask_request, title_of
@@ -199,9 +200,11 @@ def grant_lines(box: Inbox, grants: Sequence[Grant]) -> Iterator[Line]:
     if not grants:
         yield Line("No grants.")
     for grant in grants:
-        what = name(grant.tool) if grant.tool else "everything"
+        what = name(grant.tool) if grant.tool else "a plan" if grant.steps else "everything"
         yield Line(f"{grant.id}  {what} for {name(grant.agent)}", "bold")
         uses = "unlimited uses" if grant.uses_left is None else f"{grant.uses_left} uses left"
+        if grant.steps:
+            uses = f"{steps_left(grant)} of {len(grant.steps)} steps left"
         parts = [f"granted by {name(grant.by)}", uses, _until(grant.ends)]
         if run := grant_run(grant):
             parts.append(f"only in {name(run)}")
@@ -232,6 +235,7 @@ def grant_json(box: Inbox, grant: Grant) -> dict[str, Any]:
         "by": grant.by,
         "created_at": iso(grant.created),
         "uses_left": grant.uses_left,
+        "steps_left": steps_left(grant),
         "ends_at": iso(grant.ends),
         "revoked_at": iso(grant.revoked),
         "run": grant_run(grant) or None,

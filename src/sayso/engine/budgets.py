@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from sayso.engine.grants import GIVEN_UNDER
+from sayso.engine.grants import GIVEN_UNDER, return_step, take_step
 from sayso.engine.unit_of_work import UnitOfWork, sha256_hex
 from sayso.policy.limits import Amount, Limit, bound_limit
 from sayso.rows import Budget, Call, Spent
@@ -139,7 +139,7 @@ def charge(work: UnitOfWork, call: Call) -> dict[str, Any]:
         pairs = [[entry.value, entry.number] for entry in added]
         spent[limit.key] = (budget.keep, pairs or spent.get(limit.key, (0, []))[1])
         put_budget(work, budget)
-    return {"spent": spent} if spent else {}
+    return {**take_step(work, call), **({"spent": spent} if spent else {})}
 
 
 def entries_of(call: Call, limit: Limit, now: Micros) -> list[Spent]:
@@ -196,7 +196,10 @@ def _neighbours(entries: list[Spent]) -> Iterator[tuple[Micros, int, int]]:
 
 
 def give_back(work: UnitOfWork, call: Call) -> dict[str, Any]:
-    """Return what a call added, because nothing happened. An entry that was joined stays."""
+    """Return what a call added, and its step of a plan, because nothing happened.
+
+    An entry that was joined stays.
+    """
     returned: list[str] = []
     for limit in limits_of(call, work.grants):
         budget = work.budgets.get(limit.key)
@@ -206,4 +209,4 @@ def give_back(work: UnitOfWork, call: Call) -> dict[str, Any]:
         if entries != budget.entries:
             put_budget(work, budget._replace(entries=entries))
             returned.append(limit.key)
-    return {"returned": returned} if returned else {}
+    return {**return_step(work, call), **({"returned": returned} if returned else {})}

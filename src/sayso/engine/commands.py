@@ -25,7 +25,7 @@ class Needs(NamedTuple):
     statuses: frozenset[CallStatus] = frozenset()
     grants_for: tuple[tuple[str, str], ...] = ()
     grants: tuple[str, ...] = ()
-    #: Also the windows of the run.
+    #: Also the windows and plans of the run.
     run_grants: bool = False
     #: Also the grants and the effect keys of these calls, because they may start.
     spends: bool = False
@@ -280,6 +280,8 @@ class Decide(CallCommand):
     terms: Terms | None = None
     #: A grant to store together with an approval.
     grant: Grant | None = None
+    #: The request is a plan, and this grant is what its approval makes.
+    is_plan: bool = False
     #: For how long the person can undo it. It takes effect after that.
     undo_for: Micros = 0
     #: See ``Decided.claim``.

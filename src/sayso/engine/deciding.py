@@ -23,7 +23,7 @@ from sayso.engine.commands import (
     VoidVotes,
 )
 from sayso.engine.effects import free_key, key_of, take_key
-from sayso.engine.grants import RUN_TOOL, is_window, revoke, store_grant, window_scope
+from sayso.engine.grants import RUN_TOOL, add_plan, end_trust, store_grant, window_scope
 from sayso.engine.people import own_names, present
 from sayso.engine.refusals import (
     add_refusal,
@@ -114,9 +114,7 @@ def decide(work: UnitOfWork, command: Decide) -> Call:
     else:
         call = _conclude(work, call, decided)
     if command.grant is not None:
-        _check_grant(call, command, by, on_behalf_of)
-        starts = decided.not_before or work.now
-        store_grant(work, replace(command.grant, created=starts))
+        _add_grant(work, call, command, command.grant, by, on_behalf_of)
     return call
 
 
@@ -342,7 +340,7 @@ def _unsigned(
 def _conclude(work: UnitOfWork, call: Call, decided: Decided) -> Call:
     """Let a decision take effect, or hold it as long as it can be undone."""
     if decided.type == "reject":
-        _end_windows(work, decided.by)  # at once: undoing the rejection does not bring trust back
+        end_trust(work, call, decided.by)  # at once: undoing the rejection does not bring it back
     if decided.not_before > work.now:
         call = work.put_call(call._replace(decision=decided))
         _emit(work, call, decided, event="held")
@@ -389,14 +387,6 @@ def _reject(work: UnitOfWork, call: Call, decided: Decided) -> Call:
         show_to_waiting_calls(work, refusal)
     wake_or_end(work, call)
     return call
-
-
-def _end_windows(work: UnitOfWork, by: str) -> None:
-    """End the trust in a run with the first rejection in it."""
-    for grant in list(work.grants.values()):
-        of_run = grant.tool_digest == RUN_TOOL + work.require_run().id
-        if of_run and is_window(grant) and grant.live(work.now):
-            revoke(work, grant, by)
 
 
 def open_window(work: UnitOfWork, command: OpenWindow) -> Grant:
@@ -537,6 +527,18 @@ def _emit(
         **({"at": decided.at, "not_before": decided.not_before} if decided.not_before else {}),
         **more,
     )
+
+
+def _add_grant(
+    work: UnitOfWork, call: Call, command: Decide, grant: Grant, by: Proven, on_behalf_of: str
+) -> None:
+    """Store the grant, or the plan, that comes with an approval."""
+    starts = work.now + command.undo_for
+    if not command.is_plan:
+        _check_grant(call, command, by, on_behalf_of)
+        store_grant(work, replace(grant, created=starts))
+    elif call.decision is not None:  # with a quorum, only the last approval makes it
+        add_plan(work, call, grant, by, own_names(by), max(starts, call.decision.not_before))
 
 
 def _check_grant(call: Call, command: Decide, by: Proven, on_behalf_of: str) -> None:

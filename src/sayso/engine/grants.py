@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from sayso.engine.commands import AddGrant, Note, RevokeGrant
 from sayso.engine.effects import is_remote
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Conflict, NotFound
-from sayso.rows import Call, Person
-from sayso.types import ASSURANCE, RISKS, Grant, Json, Risk, Terms, plain_name, requester_name
+from sayso.rows import Call, Person, Proven
+from sayso.types import (
+    ASSURANCE,
+    RISKS,
+    Grant,
+    Json,
+    Micros,
+    Risk,
+    Terms,
+    plain_name,
+    requester_name,
+)
 
 #: A key in a grant's scope: the reviewers, facts, risk and footprint of the request with which it
 #: was given, the assurance of its author, and its run if it is for that run only.
@@ -20,9 +30,10 @@ GIVEN_UNDER = "x-given-under"
 
 
 def grant_bytes(grant: Grant) -> bytes:
-    """Return what the signature of a grant covers: everything but the uses left.
+    """Return what the signature of a grant covers: everything but the uses left, and the steps
+    that were taken.
 
-    Workers count those down, and have only the row key; the row's MAC covers them.
+    Workers change those, and have only the row key; the row's MAC covers them.
     """
     parts = (
         *(grant.id, grant.agent, grant.tool, grant.tool_digest, grant.scope, grant.by),
@@ -54,7 +65,8 @@ def covers(grant: Grant, call: Call, matches: Callable[[str, str], bool]) -> boo
     if call.kind != "approval" or call.terms.quorum > 1:
         return False  # it is the approval of one person
     if grant.tool_digest == RUN_TOOL + call.run:
-        return grant.agent == call.agent and _trusts(grant, call)
+        trusts = step_of(grant, call) is not None if grant.steps else _trusts(grant, call)
+        return grant.agent == call.agent and trusts
     if (grant.agent, grant.tool_digest) != (call.agent, call.tool_digest):
         return False
     try:
@@ -112,8 +124,15 @@ def window_scope(run: str, risk: str, names: Iterable[str], assurance: str) -> s
     return json.dumps({WINDOW: risk, GIVEN_UNDER: under})
 
 
-def is_window(grant: Grant) -> bool:
-    return WINDOW in json.loads(grant.scope)
+def _could_decide(grant: Grant, names: Collection[str], assurance: str, call: Call) -> bool:
+    """Return whether the person with these names could have decided a call alone."""
+    terms = call.terms
+    if not call.tool or "approve" not in terms.decisions or terms.fresh is not None:
+        return False
+    if not terms.requester_decides and grant.by == plain_name(requester_name(call.requester)):
+        return False
+    is_meant = not terms.reviewers or not set(names).isdisjoint(terms.reviewers)
+    return is_meant and ASSURANCE.index(terms.assurance) <= ASSURANCE.index(assurance)
 
 
 def _is_within(terms: Terms, most: int) -> bool:
@@ -123,23 +142,154 @@ def _is_within(terms: Terms, most: int) -> bool:
 
 def _trusts(grant: Grant, call: Call) -> bool:
     """Return whether a window covers a call that the person could have approved alone."""
-    terms = call.terms
     try:
         scope = json.loads(grant.scope)
         under = scope[GIVEN_UNDER]
         most = WINDOW_RISKS.index(scope[WINDOW])
-        names = set(under[_NAMES])
-        assurance = ASSURANCE.index(under["assurance"])
+        is_theirs = _could_decide(grant, under[_NAMES], under["assurance"], call)
     except (ValueError, TypeError, LookupError):
         return False
-    if not call.tool or "approve" not in terms.decisions or terms.fresh is not None:
-        return False
-    if not _is_within(terms, most):
-        return False
-    if not terms.requester_decides and grant.by == plain_name(requester_name(call.requester)):
-        return False
-    is_meant = not terms.reviewers or not names.isdisjoint(terms.reviewers)
-    return is_meant and ASSURANCE.index(terms.assurance) <= assurance
+    return is_theirs and _is_within(call.terms, most)
+
+
+# -- plans: a list of exact calls that were approved at once
+#
+# A plan is a request whose arguments are its steps (``sayso.gate.steps``), so its digest covers the
+# whole list. Its approval makes a grant for that run, as a window does, which has the digest of
+# each step's tool and the hash of its arguments. ``Grant.steps`` says which call took each step.
+#
+# In order, a call is covered if it is the first step that is left. Steps that the rules allowed
+# when the plan was proposed need no plan, so they hold up none after them. In any order, a call is
+# covered if it is one of those left. Every other call asks people, and the plan waits.
+#
+# A step is taken in the transaction that starts its call. It is left again only if the tool says
+# that nothing happened. The plan ends with the run or at its end, and if one of its steps is
+# rejected or its person loses the right to decide.
+
+#: The name of the tool that a plan is a call of.
+PLAN_TOOL = "plan"
+#: The key of a plan's scope that lists its steps.
+PLAN = "plan"
+#: The scope of the run (``Run.scope``): it changes when the run is opened again.
+_RUN_SCOPE = "scope"
+
+
+class Step(NamedTuple):
+    """One call of a plan."""
+
+    tool: str
+    tool_digest: str
+    args_hash: str
+    #: The risk that people were shown.
+    risk: str
+    #: Of ``binds=``; see ``facts_of``.
+    facts: Json = None
+    #: The rules allowed it when the plan was proposed.
+    allowed: bool = False
+
+
+def plan_risk(terms: Terms) -> str:
+    """Return the risk of a step. One that nobody declared counts as high."""
+    level = terms.risk.level
+    return level if terms.risk_declared else max(level, "high", key=RISKS.index)
+
+
+def plan_scope(steps: Sequence[Step], any_order: bool, request: str) -> str:
+    """Return the scope of a plan, before the person who approves it is known."""
+    return json.dumps({PLAN: steps, "any_order": any_order, "request": request})
+
+
+def steps_of(grant: Grant) -> list[Step]:
+    return [Step(*step) for step in json.loads(grant.scope)[PLAN]]
+
+
+def add_plan(
+    work: UnitOfWork, call: Call, plan: Grant, by: Proven, names: Iterable[str], starts: Micros
+) -> Grant:
+    """Store the plan that a person with these names has approved with this call."""
+    under = {"run": call.run, _NAMES: sorted(names), "assurance": by.assurance}
+    scope = json.loads(plan.scope)
+    scope[GIVEN_UNDER] = {**under, _RUN_SCOPE: work.require_run().scope}
+    return store_grant(
+        work,
+        replace(
+            plan,
+            agent=call.agent,
+            tool_digest=RUN_TOOL + call.run,
+            scope=json.dumps(scope),
+            by=by.name,
+            steps=("",) * len(scope[PLAN]),
+            created=starts,
+            ends=starts + round(call.terms.valid_for * 1_000_000),
+        ),
+    )
+
+
+def step_of(grant: Grant, call: Call) -> int | None:
+    """Return the place of the step that a call has taken, or may take now; None if none."""
+    try:
+        scope = json.loads(grant.scope)
+        under = scope[GIVEN_UNDER]
+        if not _could_decide(grant, under[_NAMES], under["assurance"], call):
+            return None
+        if call.id in grant.steps:
+            return grant.steps.index(call.id)
+        for place, step in enumerate(steps_of(grant)):
+            if grant.steps[place]:
+                continue
+            if _is_step(step, call):
+                return place
+            if not scope["any_order"] and not step.allowed:
+                return None
+    except (ValueError, TypeError, LookupError):
+        pass
+    return None
+
+
+def _is_step(step: Step, call: Call) -> bool:
+    same = (step.tool_digest, step.args_hash) == (call.tool_digest, call.args_hash)
+    within = RISKS.index(plan_risk(call.terms)) <= RISKS.index(step.risk)
+    return same and within and step.facts == facts_of(call)
+
+
+def take_step(work: UnitOfWork, call: Call) -> dict[str, int]:
+    """Take the step of a call that starts. Return what its event says about it."""
+    grant = work.grants.get(call.grant or "")
+    place = step_of(grant, call) if grant is not None and grant.steps else None
+    if grant is None or place is None:
+        return {}
+    steps = (*grant.steps[:place], call.id, *grant.steps[place + 1 :])
+    put_grant(work, replace(grant, steps=steps))
+    return {"step": place}
+
+
+def return_step(work: UnitOfWork, call: Call) -> dict[str, int]:
+    """Leave the step of a call again, because nothing happened."""
+    grant = work.grants.get(call.grant or "")
+    if grant is None or call.id not in grant.steps:
+        return {}
+    place = grant.steps.index(call.id)
+    put_grant(work, replace(grant, steps=(*grant.steps[:place], "", *grant.steps[place + 1 :])))
+    return {"step_returned": place}
+
+
+def is_of_this_entry(work: UnitOfWork, grant: Grant) -> bool:
+    """Return whether the run of a plan was not opened again since the plan was approved."""
+    if not grant.steps:
+        return True
+    scope: dict[str, Any] = json.loads(grant.scope)
+    return bool(scope[GIVEN_UNDER][_RUN_SCOPE] == work.require_run().scope)
+
+
+def end_trust(work: UnitOfWork, call: Call, by: str) -> None:
+    """End the windows of a run with the first rejection in it, and plans with this step."""
+    for grant in list(work.grants.values()):
+        if grant.tool_digest != RUN_TOOL + call.run or not grant.live(work.now):
+            continue
+        equal = (call.tool_digest, call.args_hash)
+        in_plan = grant.steps and any(step[1:3] == equal for step in steps_of(grant))
+        if in_plan or not grant.steps:
+            revoke(work, grant, by)
 
 
 # -- grants of commands and files

@@ -23,7 +23,7 @@ from typing import Any
 
 from sayso.engine.asking import ask, ask_again, digested, revise
 from sayso.engine.commands import NewCall, Propose, Reask
-from sayso.engine.grants import covers, is_genuine
+from sayso.engine.grants import covers, is_genuine, is_of_this_entry
 from sayso.engine.refusals import in_force, known_refusals, shown_ids, too_many_rejections
 from sayso.engine.running import (
     begin,
@@ -36,7 +36,7 @@ from sayso.engine.running import (
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Cancelled, Conflict, InvalidCall, NotAllowed
 from sayso.rows import LIVE, SYSTEM_THREAD, Call, CallStatus, Run, RunStatus
-from sayso.types import Decided, Grant, Verdict, plain_name, requester_name
+from sayso.types import Decided, Grant, Micros, Verdict, plain_name, requester_name
 
 #: The fields of a new call that its row has too.
 _PROPOSED = tuple(field.name for field in fields(NewCall) if field.name in Call._fields)
@@ -253,12 +253,16 @@ def _allowed(
 
 
 def _granted(work: UnitOfWork, call: Call) -> Grant | None:
-    # The oldest of those that fit: the same one in every store.
-    for grant in sorted(work.grants.values(), key=attrgetter("created", "id")):
+    # A plan first, because it counts its steps; then the oldest: the same one in every store.
+    for grant in sorted(work.grants.values(), key=_precedence):
         fits = grant.live(work.now) and covers(grant, call, work.deps.matches)
-        if fits and is_genuine(work, grant):
+        if fits and is_genuine(work, grant) and is_of_this_entry(work, grant):
             return grant
     return None
+
+
+def _precedence(grant: Grant) -> tuple[bool, Micros, str]:
+    return not grant.steps, grant.created, grant.id
 
 
 def reask(work: UnitOfWork, command: Reask) -> Call:

@@ -138,7 +138,8 @@ def _message(message: StoredMessage) -> Values:
 def _grant(grant: Grant) -> Values:
     what = (grant.id, grant.agent, grant.tool, grant.tool_digest, grant.scope, grant.by)
     ends = (*_number(grant.uses_left), *_number(grant.ends), *_number(grant.revoked))
-    return (*what, grant.signature), (grant.created, *ends)
+    steps = names_text(grant.steps) if grant.steps else ""
+    return (*what, steps, grant.signature), (grant.created, *ends)
 
 
 def _effect_key(effect: EffectKey) -> Values:
@@ -179,7 +180,7 @@ FIELDS: dict[type[AuthenticRow], Fields] = {
     Run: Fields("run", 2, b"run/2\0", _run, struct.Struct("<23q"), True),
     Thread: Fields("thread", 1, b"thread/1\0", _thread, struct.Struct("<7q")),
     StoredMessage: Fields("message", 1, b"message/1\0", _message, struct.Struct("<4q")),
-    Grant: Fields("grant", 1, b"grant/1\0", _grant, struct.Struct("<14q")),
+    Grant: Fields("grant", 2, b"grant/2\0", _grant, struct.Struct("<15q")),
     Person: Fields("person", 1, b"person/1\0", _person, struct.Struct("<14q")),
     Credential: Fields("credential", 1, b"credential/1\0", _credential, struct.Struct("<19q")),
     Refusal: Fields("refusal", 1, b"refusal/1\0", _refusal, struct.Struct("<18q")),

@@ -13,7 +13,7 @@ from sayso.engine import commands
 from sayso.engine.asking import ask_again
 from sayso.engine.budgets import charge, give_back, why_no_room
 from sayso.engine.effects import close_duplicate, free_key, is_remote, take_key
-from sayso.engine.grants import covers, is_genuine, put_grant
+from sayso.engine.grants import covers, is_genuine, is_of_this_entry, put_grant
 from sayso.engine.refusals import ask_if_refused, begin_scope
 from sayso.engine.unit_of_work import UnitOfWork
 from sayso.errors import Cancelled, Conflict
@@ -235,9 +235,11 @@ def _use_approval(work: UnitOfWork, call: Call) -> str:
         return "the grant was tampered with"
     if not covers(grant, call, work.deps.matches):
         return "the grant does not cover it any more"
-    # One call takes one use, however often it pauses and starts again.
+    # One call takes one use or step, however often it pauses and starts again.
     left = grant.uses_left if call.attempt == 0 else None
-    if not replace(grant, uses_left=left).live(work.now):
+    steps = grant.steps if call.attempt == 0 else ()
+    is_live = replace(grant, uses_left=left, steps=steps).live(work.now)
+    if not is_live or not is_of_this_entry(work, grant):
         return "the grant ended before the start"
     no_room = why_no_room(work, call) if call.attempt == 0 else ""
     if not no_room and left is not None:

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
 from sayso import codec, text
 from sayso.engine.commands import Note
@@ -67,6 +67,10 @@ from sayso.sync import (
 )
 from sayso.types import Json, Question, Request, Terms, ToolCall, moment
 from sayso.views import stored_question
+
+if TYPE_CHECKING:
+    from sayso.gate.guard import Guard
+    from sayso.gate.steps import StepTool
 
 log = logging.getLogger("sayso.gate")
 
@@ -163,6 +167,8 @@ class Gate(BaseGate):
         )
         #: The module of each guarded function, by the name of its tool.
         self._defined: dict[str, str] = {}
+        #: The guarded functions, by the name of their tool: the steps of a plan.
+        self._guards: dict[str, Guard] = {}
         self._policy = PolicySource(policy, self.store)
         default = None if _in_terminal() else 0.0
         self._wait = default if wait is UNSET else checked_wait(wait)
@@ -237,7 +243,7 @@ class Gate(BaseGate):
 
         if options.get("name") is None:
             self._check_unique(signature.name, function)
-        return Guard(
+        guard = self._guards[tool.name] = Guard(
             driver=self.driver,
             terms=terms,
             function=function,
@@ -253,7 +259,8 @@ class Gate(BaseGate):
             settle=settler(checked_settle(options, arguments), signature),
             raises=checked_exceptions(options, "raises"),
             not_executed=checked_not_executed(options),
-        ).wrap()
+        )
+        return guard.wrap()
 
     def _check_unique(self, name: str, function: Callable[..., Any]) -> None:
         """Refuse a function of the same name from another module, because their calls would share
@@ -306,6 +313,51 @@ class Gate(BaseGate):
             return own
 
         return {"terms": terms, "named": options.get("key") is not None}
+
+    async def plan(
+        self, calls: Iterable[Any], *, any_order: bool = False, **options: Unpack[AskOptions]
+    ) -> tuple[ToolCall, ...]:
+        """Ask people to approve several exact calls of guarded functions at once.
+
+        Each is a ``ToolCall``, a function and its arguments, or a ``functools.partial``. Returns
+        the approved calls: people may have removed some, or edited their arguments. Make them then,
+        in this order: each runs once without asking. Any other call asks, and the plan waits; with
+        ``any_order``, they may be made in any order. Raises ``Rejected`` if people reject the plan.
+        """
+        from sayso.gate.steps import read_steps, step_plan
+
+        check_known(options, AskOptions)
+        scope = current_scope(self.driver)
+        if scope.fresh:
+            raise InvalidCall(
+                "call plan() inside a named run: with gate.run('order-17'): ...", "run"
+            )
+        if not isinstance(any_order, bool):
+            raise InvalidCall(f"any_order={any_order!r:.40}: use True or False", "any_order")
+        steps = [(self._step_tool(tool), args) for tool, args in read_steps(calls)]
+
+        async def judge(call: ToolCall, own: Terms) -> Terms:
+            return await policy_terms(self, call, own, True)
+
+        plan = await step_plan(
+            scope,
+            steps,
+            any_order=any_order,
+            judge=judge,
+            options=options,
+            wait=self._wait_of(options),
+        )
+        approved: tuple[ToolCall, ...] = await self.driver.result(scope, plan)
+        return approved
+
+    def _step_tool(self, tool: object) -> StepTool:
+        guard: Guard | None = getattr(tool, "guard", None) or self._guards.get(str(tool))
+        if guard is None or self._guards.get(guard.tool.name) is not guard:
+            names = ", ".join(sorted(self._guards)) or "none yet"
+            raise InvalidCall(
+                f"{tool!r:.80} is not guarded by this gate, which guards {names}", "tool"
+            )
+        return guard.as_step_tool()
 
     @overload
     async def once(
@@ -363,6 +415,7 @@ class Gate(BaseGate):
 
     ask_sync = sync_twin(ask)
     confirm_sync = sync_twin(confirm)
+    plan_sync = sync_twin(plan)
 
     @overload
     def once_sync(

@@ -17,6 +17,7 @@ from sayso.gate.driver import Driver
 from sayso.gate.options import Title, bound_facts, checked_name
 from sayso.gate.plan import Plan, Settler
 from sayso.gate.scope import RunScope, current_scope
+from sayso.gate.steps import StepTool
 from sayso.policy.policy import is_stricter
 from sayso.rows import Call, Tool
 from sayso.sync import (
@@ -190,6 +191,16 @@ class Guard:
             raises=self.raises,
             not_executed=self.not_executed,
             options=self.options,
+        )
+
+    def as_step_tool(self) -> StepTool:
+        """Return what a plan needs to know of this function."""
+        return StepTool(
+            stored=self.tool,
+            read=lambda values: self.signature.intake(self.signature.bind((), values)).decode(),
+            terms=self.terms,
+            binds=self._bound,
+            title=self.title,
         )
 
     def _bound(self) -> str:

@@ -342,7 +342,8 @@ def find_use(store: Store, run: str, plan: Plan) -> Call | None:
 
 async def is_still_approved(store: Store, plan: Plan, call: Call) -> bool:
     """Return whether a person or a grant approved a released call, and that still covers it."""
-    if call.source not in ("person", "grant", "window") or (call.valid_until or 0) <= store.now():
+    by_rule = call.source in ("rule", "preset")
+    if by_rule or (call.valid_until or 0) <= store.now():
         return False
     verify(store, call)
     return await recheck(plan, call) is None

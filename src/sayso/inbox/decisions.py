@@ -17,21 +17,28 @@ from sayso.engine.budgets import BudgetState, budget_state, grant_limits
 from sayso.engine.grants import (
     GIVEN_UNDER,
     LONGEST_WINDOW,
+    PLAN,
+    PLAN_TOOL,
+    RUN_TOOL,
     WINDOW,
     WINDOW_RISKS,
+    Step,
     covers,
     facts_of,
+    plan_scope,
+    steps_of,
 )
 from sayso.errors import Conflict, InvalidCall, InvalidDecision, InvalidPolicy, NotAllowed
 from sayso.inbox.people import token_hash
 from sayso.passkeys import Assertion
 from sayso.policy.limits import LIMIT_FORMS, Limit
 from sayso.redaction import find_placeholder, redact, redact_declared, secrets_in
-from sayso.rows import Call, CallStatus, Confirmation, Tool
+from sayso.rows import LIVE, PLAN_ID, Call, CallStatus, Confirmation, Tool
 from sayso.stores.base import Query, Store, matches_scope
 from sayso.types import (
     HIGH_RISKS,
     SECOND,
+    Approve,
     Decision,
     Edit,
     Grant,
@@ -192,6 +199,8 @@ def checked_edit(
     edited = edit.applied_to(codec.loads(current_args), args)
     has_secrets = call_has_secrets(call, tool)
     text = _checked(rules, edited, "args", quote=not has_secrets)
+    if call.tool == PLAN_TOOL and scope_of_plan(call, call.args) is not None:
+        check_edited_plan(call.args if call.original is None else call.original, text)
     masked = find_placeholder(codec.loads(text), "args")
     if masked is not None and find_placeholder(codec.loads(call.args_to_run), "args") is None:
         raise InvalidDecision(
@@ -294,6 +303,73 @@ def check_cancelled(call: Call) -> None:
     if call.status is CallStatus.RUNNING:
         raise Conflict(f"{call.id} is running: it finishes and its result is recorded")
     raise Conflict(f"{call.id} is {call.status}: there is nothing to cancel")
+
+
+# -- plans
+
+
+def approved_plan(
+    call: Call, decision: Decision, args: str | None, grant: Grant | None
+) -> Grant | None:
+    """Return what the approval of a plan makes, before the engine knows who approves it.
+
+    ``args`` are those of an edit. None if the call is no plan, or is not approved.
+    """
+    scope = scope_of_plan(call, args or call.args)
+    if scope is None or not isinstance(decision, Approve | Edit):
+        return None
+    if grant is not None:
+        raise InvalidDecision("grant: the approval of a plan covers its own steps only", "grant")
+    plan_id = PLAN_ID + secrets.token_hex(6)
+    return Grant(id=plan_id, agent="", tool="", tool_digest="", scope=scope, by="", created=0)
+
+
+def scope_of_plan(call: Call, args: str) -> str | None:
+    """Return the scope of the grant that the approval of a call makes if it is a plan.
+
+    ``args`` are the arguments as they are approved. None for every other call.
+    """
+    if call.tool != PLAN_TOOL or call.kind != "approval":
+        return None
+    try:
+        content = codec.loads(args)
+        steps = [_step(step) for step in content["steps"]]
+        any_order = content["any_order"]
+    except (TypeError, LookupError):
+        return None
+    is_plan = bool(steps) and any_order in (True, False)
+    return plan_scope(steps, any_order, call.id) if is_plan else None
+
+
+def _step(step: Mapping[str, Any]) -> Step:
+    return Step(
+        tool=step["tool"],
+        tool_digest=step["tool_digest"],
+        args_hash=codec.sha256(codec.canonical(step["args"])),
+        risk=step["risk"],
+        facts=step.get("facts"),
+        allowed=step.get("allowed", False),
+    )
+
+
+def check_edited_plan(before: str, after: str) -> None:
+    """Raise ``InvalidDecision`` unless an edit only removes steps, or changes their arguments."""
+    old = codec.loads(before)
+    new = codec.loads(after)
+    if old["any_order"] != new["any_order"]:
+        raise InvalidDecision("args.any_order: the order of a plan cannot be edited", "any_order")
+    left = iter(old["steps"])
+    for place, step in enumerate(new["steps"]):
+        if not any(_without_args(step) == _without_args(one) for one in left):
+            raise InvalidDecision(
+                f"args.steps[{place}]: steps can be removed, and their arguments edited; nothing "
+                "else changes, and no step is added",
+                f"args.steps[{place}]",
+            )
+
+
+def _without_args(step: Mapping[str, Json]) -> dict[str, Json]:
+    return {name: value for name, value in step.items() if name not in ("args", "title")}
 
 
 # -- grants
@@ -502,13 +578,31 @@ def covered_calls(store: Store, call: Call, grant: Grant, status: str) -> list[C
 
 
 def grant_scope(grant: Grant) -> dict[str, Json]:
-    """Return what a grant covers: a schema of arguments, a command or a path."""
-    return {name: value for name, value in codec.loads(grant.scope).items() if name != GIVEN_UNDER}
+    """Return what a grant covers: a schema of arguments, a command, a path, or the steps of a plan.
+
+    Of a step, only its tool: its arguments may be secret, and are in the request.
+    """
+    scope: dict[str, Json] = codec.loads(grant.scope)
+    scope.pop(GIVEN_UNDER, None)
+    return scope if not grant.steps else {**scope, PLAN: [step.tool for step in steps_of(grant)]}
+
+
+def steps_left(grant: Grant) -> int | None:
+    """Return how many steps of a plan are left; None if the grant is no plan."""
+    return grant.steps.count("") if grant.steps else None
 
 
 def grant_run(grant: Grant) -> str:
     """Return the only run in which a grant is valid; "" if it is valid in all of the agent's."""
     return str(codec.loads(grant.scope).get(GIVEN_UNDER, {}).get("run", ""))
+
+
+def in_live_run(store: Store, grant: Grant) -> bool:
+    """Return whether the run has not ended that a window or a plan is for."""
+    if not grant.tool_digest.startswith(RUN_TOOL):
+        return True
+    run = store.run(grant_run(grant))
+    return run is not None and run.status in LIVE
 
 
 def grant_budgets(store: Store, grants: Collection[Grant]) -> dict[str, list[BudgetState]]:
@@ -550,6 +644,9 @@ def scope_sentence(grant: Grant, scope: Mapping[str, Json] | None = None) -> str
     """
     footprint = codec.loads(grant.scope).get(GIVEN_UNDER, {}).get("footprint")
     scope = grant_scope(grant) if scope is None else scope
+    if PLAN in scope:
+        order = "in any order" if scope["any_order"] else "in this order"
+        return f"Each once, {order}: {', '.join(scope[PLAN])} ({scope['request']})"
     if WINDOW in scope:
         return f"Everything that run {grant_run(grant)} asks for, up to risk {scope[WINDOW]}"
     if footprint is None or "const" in scope:

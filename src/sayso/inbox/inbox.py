@@ -20,6 +20,7 @@ from sayso import codec
 from sayso.engine.commands import Cancel, Decide, LiftRefusal, Note, OpenWindow, RevokeGrant, Undo
 from sayso.engine.deciding import check_seen
 from sayso.engine.effects import is_remote
+from sayso.engine.grants import PLAN_TOOL
 from sayso.errors import (
     Conflict,
     Expired,
@@ -31,6 +32,7 @@ from sayso.errors import (
 )
 from sayso.inbox.decisions import (
     Validate,
+    approved_plan,
     check_alike,
     check_cancelled,
     check_confirmation,
@@ -43,6 +45,7 @@ from sayso.inbox.decisions import (
     checked_value,
     covered_calls,
     grant_scopes,
+    in_live_run,
     new_grant,
     window_length,
 )
@@ -581,6 +584,8 @@ class Inbox:
                 )
             if self._judge is not None:
                 terms = tighten(call.terms, self._judge(call, codec.loads(args)))
+        made = None if grant is None else new_grant(call, grant, reviewer, self.store.now())
+        plan = approved_plan(call, decision, args, made) if call.tool == PLAN_TOOL else None
         return Decide(
             thread=call.thread,
             run=call.run,
@@ -597,7 +602,8 @@ class Inbox:
             written=written,
             title=title,
             terms=terms,
-            grant=None if grant is None else new_grant(call, grant, reviewer, self.store.now()),
+            grant=plan or made,
+            is_plan=plan is not None,
             undo_for=0 if undo_seconds == 0 else checked_undo(undo_seconds),
             claim="" if shown is None else checked_claim(shown),
         )
@@ -809,7 +815,11 @@ class Inbox:
 
     async def grants(self, *, live_only: bool = True) -> list[Grant]:
         """List grants: those in force, or all of them with ``live_only=False``."""
-        return await to_thread(lambda: self.store.grants(live_only=live_only))
+        return await to_thread(self._grants, live_only)
+
+    def _grants(self, live_only: bool) -> list[Grant]:
+        grants = self.store.grants(live_only=live_only)
+        return [g for g in grants if in_live_run(self.store, g)] if live_only else grants
 
     async def revoke(self, grant: Grant | str, *, by: str | Reviewer = "code") -> Grant:
         """Revoke a grant, given as itself or by id, and return it."""

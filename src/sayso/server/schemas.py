@@ -675,9 +675,10 @@ class DecisionView(View):
     at: datetime
     channel: str
     assurance: Assurance
-    source: Literal["person", "grant", "window", "rule", "preset"] = Field(
+    source: Literal["person", "grant", "window", "plan", "rule", "preset"] = Field(
         description="who made it; a `rule` is the user's, a `preset` is not"
     )
+    grant: str = Field("", description="the grant, window or plan that allowed it")
     on_behalf_of: str = Field("", description="who is away and for whom `by` decided")
     message: str = ""
     args: dict[str, Any] | None = Field(None, description="for an edit: what is to run")
@@ -1182,6 +1183,7 @@ class GrantView(View):
     created_at: datetime
     ends_at: datetime | None
     uses_left: int | None
+    steps_left: int | None = Field(description="of a plan")
     revoked_at: datetime | None
     live: bool
     budgets: list[BudgetView]

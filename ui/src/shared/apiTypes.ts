@@ -140,7 +140,9 @@ export interface Decision {
   channel: string;
   assurance: "code" | "os-user" | "chat" | "token" | "session" | "passkey";
   /** who made it; a `rule` is the user's, a `preset` is not */
-  source: "person" | "grant" | "window" | "rule" | "preset";
+  source: "person" | "grant" | "window" | "plan" | "rule" | "preset";
+  /** the grant, window or plan that allowed it */
+  grant?: string;
   /** who is away and for whom `by` decided */
   on_behalf_of?: string;
   message?: string;
@@ -247,6 +249,8 @@ export interface Grant {
   created_at: string;
   ends_at: string | null;
   uses_left: number | null;
+  /** of a plan */
+  steps_left: number | null;
   revoked_at: string | null;
   live: boolean;
   budgets: Budget[];

@@ -32,6 +32,7 @@ from sayso.inbox.decisions import (
     grant_scopes,
     rule_budgets,
     scope_sentence,
+    steps_left,
 )
 from sayso.inbox.inbox import MAX_PAGE, MOST_REPLAYED, GrantPreview
 from sayso.inbox.people import may_see, names_of
@@ -781,6 +782,7 @@ def _grant_view(store: Store, grant: Grant, budgets: Sequence[BudgetState]) -> d
         "created_at": iso(grant.created),
         "ends_at": iso(grant.ends),
         "uses_left": grant.uses_left,
+        "steps_left": steps_left(grant),
         "revoked_at": iso(grant.revoked),
         "live": grant.live(store.now()),
         "budgets": [budget_json(state) for state in budgets],

@@ -202,6 +202,7 @@ CREATE TABLE grants (
     scope TEXT NOT NULL,
     given_by TEXT NOT NULL,
     uses_left BIGINT,
+    steps TEXT NOT NULL,
     ends BIGINT,
     revoked BIGINT,
     created BIGINT NOT NULL,

@@ -260,7 +260,8 @@ _NEW_EVENT = EVENT.removesuffix(", pos")
 ADD_EVENT = f"INSERT INTO event ({_NEW_EVENT}) VALUES ({_marks(_NEW_EVENT)})"
 SAVE_GRANT = (
     f"INSERT INTO grants ({GRANT}) VALUES ({_marks(GRANT)}) ON CONFLICT (id) "
-    "DO UPDATE SET uses_left = excluded.uses_left, revoked = excluded.revoked, "
+    "DO UPDATE SET uses_left = excluded.uses_left, steps = excluded.steps, "
+    "revoked = excluded.revoked, "
     "signature = excluded.signature, mac = excluded.mac"
 )
 SAVE_REFUSAL = (

@@ -197,6 +197,7 @@ CREATE TABLE grants (
     scope TEXT NOT NULL,
     given_by TEXT NOT NULL,
     uses_left INTEGER,
+    steps TEXT NOT NULL,
     ends INTEGER,
     revoked INTEGER,
     created INTEGER NOT NULL,
