@@ -656,8 +656,8 @@ class Delivery(NamedTuple):
     """A message to one target about one request: to be sent, sent, or closed (``channels.kit``).
 
     It gives no right, so it has no MAC: who clicks a button is authenticated, and the request is
-    read again. ``next_at`` is when to send or update it; while a process does, that is the end of
-    its lease. A row with ``next_at`` ``None`` waits for nothing.
+    read again. ``next_at`` is when to send, update or forget it; messages are sent in its order. A
+    row with ``next_at`` ``None`` waits for nothing.
     """
 
     #: A hash of what makes it unique: channel, target, request, digest and step.
@@ -670,10 +670,12 @@ class Delivery(NamedTuple):
     request: str
     #: The digest of the request when the message was planned.
     digest: str
-    #: Why it is sent: ``asked``, ``reminder-1``, ``escalated``, ``digest`` and the like.
+    #: Why it is sent: ``asked``, ``reminder-1``, ``escalated``, ``digest``; for a webhook, the
+    #: number of the event.
     step: str
     created: Micros
-    #: ``due``, ``sent``, ``updating``, ``closed`` or ``dead``; ``gone`` deletes the row.
+    #: ``due``, ``sent``, ``updating``, ``closed`` or ``dead``; ``seen`` until it is deleted, by
+    #: ``gone``.
     state: str = "due"
     #: The platform's ids of the message, as JSON.
     message: str = ""

@@ -41,6 +41,8 @@ class FakeChannel:
         self.before: Callable[[Delivery], None] = lambda _: None
         self.after: Callable[[Delivery], None] = lambda _: None
         self.blocked: set[str] = set()
+        #: 1 for each begin of listening, and 0 for each end.
+        self.listening: list[int] = []
 
     async def send(self, delivery: Delivery, card: Card) -> str:
         self.before(delivery)
@@ -59,7 +61,12 @@ class FakeChannel:
 
     async def send_code(self, target: str, code: str) -> None: ...
 
-    async def listen(self, desk: Desk) -> None: ...
+    async def listen(self, desk: Desk) -> None:
+        self.listening.append(1)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.listening.append(0)
 
     async def check(self) -> str:
         return "a fake"

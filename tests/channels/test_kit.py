@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
-from kit_world import FakeChannel, KitWorld
+from kit_world import PAGE, FakeChannel, KitWorld
 from waiting import until_async
 
 import sayso
 import sayso.audit
 from sayso.channels.kit.desk import FOREIGN, STALE, Press, button_value
+from sayso.channels.kit.service import ChannelService
 from sayso.inbox import create_token, remove_person, revoke_token, set_stand_in
 from sayso.inbox.accounts import linked_person, new_code
 from sayso.rows import Delivery
@@ -274,3 +277,38 @@ async def test_blocked_bot_gives_the_message_up(world: KitWorld) -> None:
         await until_async(lambda: ("telegram", "dead") in world.counts.outcomes)
         await until_async(lambda: world.store.count_deliveries() == {("telegram", "dead"): 1})
     assert await world.status(request_id) == "pending"
+
+
+async def test_one_of_two_processes_sends(world: KitWorld) -> None:
+    """Two servers have the same channel: one sends, and the other takes over when it stops."""
+    world.person("ana", "77")
+    first = ChannelService(world.inbox, [world.channel], PAGE, world.counts)
+    await first.begin()
+    running = asyncio.create_task(first.run())
+    await until_async(lambda: world.channel.listening == [1])
+    async with world.running():
+        for number in range(5):
+            await world.ask(f"r{number}")
+        await world.sends(5)
+        first.stop()
+        await running
+        await world.ask("later")
+        await world.sends(6)
+    assert len({row.id for row, _ in world.channel.sent}) == 6
+    assert world.channel.listening == [1, 0, 1, 0]
+
+
+async def test_sender_that_lost_its_lease_stops(
+    world: KitWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sayso.channels.kit.lease._RENEW", 0.05)
+    async with world.running():
+        await until_async(lambda: world.channel.listening == [1])
+        name = "lease:channel:telegram"
+        ends = world.store.now() + SECOND
+        await until_async(
+            lambda: world.store.move_cursor(name, f"{ends} x", expected=world.store.cursor(name))
+        )
+        await until_async(lambda: world.channel.listening == [1, 0])
+        await until_async(lambda: world.channel.listening == [1, 0, 1])
+        assert world.store.now() >= ends

@@ -16,6 +16,7 @@ from waiting import until_async
 
 import sayso
 from sayso.agent.agent import lend_store
+from sayso.channels.kit import sender
 from sayso.engine.commands import Note
 from sayso.inbox import Inbox
 from sayso.server import app, create_app, feed, webhooks
@@ -192,7 +193,7 @@ async def test_closed_store_ends_background_tasks_of_server(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "POLL_SECONDS", 0.05)
-    for module, name in ((app, "SEAL_CHECK"), (feed, "_POLL"), (webhooks, "_POLL")):
+    for module, name in ((app, "SEAL_CHECK"), (feed, "_POLL"), (sender, "_POLL")):
         monkeypatch.setattr(module, name, 0.05)
     monkeypatch.setenv("SAYSO_KEY", "k" * 43)
     store = SqliteStore(tmp_path / "sayso.db")

@@ -19,7 +19,8 @@ import sayso
 @pytest.fixture(autouse=True)
 def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     """A delivery that comes late was not woken by the commit: it waited for the next poll."""
-    monkeypatch.setattr("sayso.server.webhooks._POLL", 600.0)
+    monkeypatch.setattr("sayso.channels.kit.sender._POLL", 600.0)
+    monkeypatch.setattr("sayso.stores.event_follower._POLL_SECONDS", 600.0)
 
 
 @pytest.fixture

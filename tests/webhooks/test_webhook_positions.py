@@ -1,28 +1,33 @@
-"""An endpoint's place among the events: kept over restarts, shared by servers."""
+"""An endpoint's messages are rows: kept over restarts, in order, sent by one server at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
 
-import pytest
 from hook_world import Receiver, ask, count
 from remote_world import Server, reserved
 from waiting import until
 
 import sayso
-from sayso.server.webhooks import DeliveryCursor, Endpoint, read_cursor
+from sayso.rows import Delivery
+from sayso.server.webhooks import Endpoint
 
 Serve = Callable[..., Server]
 
 
+def due(inbox: sayso.Inbox, endpoint: Endpoint) -> list[Delivery]:
+    """Return the messages that were not delivered yet, in the order of their next tries."""
+    rows = inbox.store.next_deliveries(endpoint.name, 1000)
+    return [row for row in rows if row.state == "due"]
+
+
 def caught_up(inbox: sayso.Inbox, endpoint: Endpoint) -> bool:
-    """Whether the outbox has nothing left to tell."""
-    place = read_cursor(inbox.store.cursor(endpoint.name))
-    told = ("asked", "decided", "expired", "cancelled")
-    return not place.aside and not [
-        e for _, e in inbox.store.events(place.at, 1000) if e.type in told
-    ]
+    """Return whether every event is planned, and every message delivered."""
+    at = inbox.store.cursor(f"channel:{endpoint.name}").partition(" ")[2]
+    kinds = ("asked", "decided", "expired", "cancelled")
+    ahead = [event for _, event in inbox.store.events(at, 1000) if event.type in kinds]
+    return not ahead and not due(inbox, endpoint)
 
 
 def test_restart_loses_nothing_and_repeats_nothing(
@@ -69,20 +74,18 @@ def test_two_servers_deliver_each_once_and_in_order(
     assert [received.body["data"]["id"] for received in receiver.got] == made
 
 
-@pytest.mark.long
-def test_position_of_dead_server_is_taken_over(
+def test_lease_of_dead_server_ends(
     serve: Serve, receiver: Receiver, gate: sayso.Gate, inbox: sayso.Inbox
 ) -> None:
     endpoint = receiver.endpoint()
     store = inbox.store
-    # What a killed server leaves: a place that is taken until a moment from now.
-    held = DeliveryCursor(store.tail(), due=store.now() + 1_500_000).to_json()
-    assert store.move_cursor(endpoint.name, held, expected="")
-    request = ask(gate, "r")
+    ends = store.now() + 1_500_000  # what a killed server leaves
+    assert store.move_cursor(f"lease:channel:{endpoint.name}", f"{ends} dead", expected="")
     serve(endpoint)
+    request = ask(gate, "r")
     until(lambda: receiver.got)
     assert receiver.of(request.id) == ["request.opened"]
-    assert store.now() > read_cursor(held).due
+    assert store.now() > ends
 
 
 def test_undelivered_events_move_the_position(
@@ -115,14 +118,9 @@ def test_unreachable_receiver_does_not_block_others(
         server = serve(endpoint, receiver.endpoint())
         ask(gate, "r")
         until(lambda: count(server, "failed") >= 2)
-        place = read_cursor(inbox.store.cursor(endpoint.name))
-        assert place.tries >= 1
+        (row,) = due(inbox, endpoint)
+        assert row.attempts >= 1
         assert len(until(lambda: receiver.got)) == 1
-
-
-def aside(inbox: sayso.Inbox, endpoint: Endpoint) -> list[str]:
-    """The requests of the messages that were set aside."""
-    return [each.request for each in read_cursor(inbox.store.cursor(endpoint.name)).aside]
 
 
 def test_refused_message_delays_only_its_request(
@@ -139,7 +137,7 @@ def test_refused_message_delays_only_its_request(
     tried = count(server, "failed")
     until(lambda: count(server, "failed") > tried)  # it is retried, beside the others
     assert set(receiver.of(bad.id)) == {"request.opened"}  # and the next one waits behind it
-    until(lambda: aside(inbox, endpoint) == [bad.id, bad.id])
+    until(lambda: [row.request for row in due(inbox, endpoint)] == [bad.id, bad.id])
     receiver.refuses = set()
     until(lambda: caught_up(inbox, endpoint))
     accepted = [t for t in receiver.of(bad.id) if t == "request.decided"]
@@ -154,7 +152,7 @@ def test_set_aside_message_survives_restart(
     endpoint = receiver.endpoint()
     first = serve(endpoint)
     bad, good = ask(gate, "bad"), ask(gate, "good")
-    until(lambda: aside(inbox, endpoint) == [bad.id])
+    until(lambda: receiver.of(good.id))
     first.stop()
     inbox.decide_sync(bad.id, bad.reject("no"), by="zoe")
     receiver.refuses = set()
@@ -174,33 +172,9 @@ def test_receiver_that_refuses_everything_keeps_the_order(
     requests = [ask(gate, run) for run in runs]
     until(lambda: count(server, "failed") >= 6)
     assert set(receiver.runs()) <= {"r0", "r1"}  # the next message, and one to compare with
-    assert aside(inbox, endpoint) == []
     server.stop()
     receiver.refuses = set()
     serve(endpoint)
     until(lambda: caught_up(inbox, endpoint))
     told = [received.body["data"]["id"] for received in receiver.got]
     assert told[-6:] == [request.id for request in requests]
-
-
-def test_set_aside_messages_are_limited(
-    serve: Serve,
-    receiver: Receiver,
-    gate: sayso.Gate,
-    inbox: sayso.Inbox,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("sayso.server.webhooks._MAX_ASIDE", 2)
-    endpoint = receiver.endpoint()
-    receiver.refuses = {"bad 0", "bad 1", "bad 2"}
-    serve(endpoint)
-    for n in range(3):
-        ask(gate, f"bad {n}")
-        ask(gate, f"good {n}")
-    until(lambda: len(aside(inbox, endpoint)) == 2)
-    until(lambda: receiver.runs().count("bad 2") >= 2)
-    assert len(aside(inbox, endpoint)) == 2
-    assert "good 2" not in receiver.runs()
-    receiver.refuses = set()
-    until(lambda: caught_up(inbox, endpoint))
-    assert "good 2" in receiver.runs()

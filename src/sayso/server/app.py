@@ -52,8 +52,9 @@ from sayso.sync import to_thread
 from sayso.worker import Worker
 
 if TYPE_CHECKING:
+    from sayso.channels.kit.service import Runner
     from sayso.server.oidc import Provider, Settings
-    from sayso.server.webhooks import Endpoint, Outbox
+    from sayso.server.webhooks import Endpoint
 
 log = logging.getLogger("sayso.server")
 
@@ -106,6 +107,11 @@ def create_app(
     judge = policy_judge(by_name.values(), gate)
     validate = edit_validator(by_name.values())
     requests = Inbox(opened, judge=judge, validate=validate)
+    endpoints: list[Runner] = []
+    if webhooks:
+        from sayso.server.webhooks import webhook_runner  # imports an HTTP client
+
+        endpoints = [webhook_runner(opened, endpoint, metrics) for endpoint in webhooks]
     service = Service(
         store=opened,
         inbox=requests,
@@ -127,7 +133,7 @@ def create_app(
         tally_cache=TallyCache(opened),
         oidc=provider,
         proxy=None if proxy is None else TrustedProxy(proxy),
-        channels=ChannelService(requests, channels, page_url, metrics) if channels else None,
+        channels=ChannelService(requests, channels, page_url, metrics, endpoints),
         passkeys=auth and find_spec("webauthn") is not None,
         auth=auth,
         environment=environment,
@@ -141,11 +147,6 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.sayso = service
-    app.state.outbox = None
-    if webhooks:
-        from sayso.server.webhooks import Outbox  # imports an HTTP client
-
-        app.state.outbox = Outbox(opened, webhooks, metrics)
     app.openapi = lambda: openapi.describe(app)  # type: ignore[method-assign]
     app.add_middleware(
         SecurityMiddleware,
@@ -223,21 +224,13 @@ async def _not_built(request: Request) -> Response:
 
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Run the feed, the worker, sealing and webhooks. On shutdown, let running calls finish."""
+    """Run the feed, the worker, sealing and channels. On shutdown, let running calls finish."""
     service: Service = app.state.sayso
-    outbox: Outbox | None = app.state.outbox
-    if outbox is not None:
-        await outbox.begin()
-    if service.channels is not None:
-        await service.channels.begin()
+    await service.channels.begin()
     feed = asyncio.create_task(service.feed.run())
     worker = asyncio.create_task(service.worker.run())
     sealing = asyncio.create_task(_seal_when_due(service.store))
-    tasks = [feed, worker, sealing]
-    if outbox is not None:
-        tasks.append(asyncio.create_task(outbox.run()))
-    if service.channels is not None:
-        tasks.append(asyncio.create_task(service.channels.run()))
+    tasks = [feed, worker, sealing, asyncio.create_task(service.channels.run())]
     for task in tasks:
         task.add_done_callback(_log_failure)
     try:
@@ -245,10 +238,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     finally:
         service.worker.stop()
         service.feed.close()
-        if outbox is not None:
-            outbox.stop()
-        if service.channels is not None:
-            service.channels.stop()
+        service.channels.stop()
         await worker
         await wait_for_streams()
         feed.cancel()

@@ -204,7 +204,7 @@ class Service:
     tally_cache: TallyCache
     oidc: Provider | None
     proxy: TrustedProxy | None
-    channels: ChannelService | None
+    channels: ChannelService
     #: Whether the library for passkeys is installed, and people are known here.
     passkeys: bool
     #: When the use of each session was last noted in the store, by its hash.

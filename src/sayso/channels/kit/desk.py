@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sayso.channels.kit.cards import PREFIX, card_of, code_of, outcome_of
+from sayso.channels.kit.courier import Observer, read_request
 from sayso.channels.kit.planner import Target, delivery_id, new_delivery
-from sayso.channels.kit.sender import Observer, read_request
 from sayso.errors import AlreadyDecided, Conflict, SaysoError
 from sayso.inbox import Inbox
 from sayso.inbox.accounts import Account, link_account, linked_person

@@ -46,11 +46,6 @@ class Target(NamedTuple):
     person: str = ""
 
 
-def wants(event: Event) -> bool:
-    """Return whether an event may change what messages there are."""
-    return bool(event.call) and event.type in _TYPES
-
-
 def delivery_id(channel: str, target: str, request: str, digest: str, step: str) -> str:
     parts = ["delivery", channel, target, request, digest, step]
     return codec.sha256(codec.dumps(parts).encode())[:32]
@@ -86,8 +81,10 @@ class Planner:
         self._store = store
         self._channel = channel
 
+    def wants(self, event: Event) -> bool:
+        return bool(event.call) and event.type in _TYPES
+
     def plan(self, events: Sequence[Event]) -> int:
-        """Write the rows that these events ask for; return how many were written."""
         batch = Recipients(self._store, self._channel)
         written = 0
         reminders = {event.call: event for event in events if event.type == "reminded"}
@@ -123,13 +120,9 @@ class Planner:
         """Yield changes of the messages that no longer show what is pending."""
         now = self._store.now()
         for row in known:
-            if row.digest == digest:
-                continue
-            if row.state == "sent":
+            # One that is due, or being sent, is looked at again by its sender.
+            if row.digest != digest and row.state == "sent":
                 yield row._replace(state="updating", next_at=now, attempts=0)
-            elif row.state == "due" and not row.attempts:
-                yield row._replace(state="closed", next_at=None)
-            # One that is being sent is looked at again by its sender.
 
     def _smaller_digests(
         self, batch: Recipients, known: Iterable[Delivery], call: Call

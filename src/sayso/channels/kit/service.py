@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from sayso.channels.kit.channel import Channel
+from sayso.channels.kit.courier import ChatCourier, Observer
 from sayso.channels.kit.desk import Desk
-from sayso.channels.kit.planner import Planner, wants
-from sayso.channels.kit.sender import Observer, Sender
+from sayso.channels.kit.lease import Lease
+from sayso.channels.kit.planner import Planner
+from sayso.channels.kit.sender import Courier, Sender
 from sayso.inbox import Inbox
 from sayso.rows import Event
+from sayso.stores.base import Store
 from sayso.stores.event_follower import EventFollower
 from sayso.sync import to_thread
 
@@ -30,17 +33,29 @@ class ChatChannel(Channel, Protocol):
         ...
 
 
-class ChannelRunner:
-    """Plans, sends and listens for one channel."""
+class EventPlanner(Protocol):
+    """Turns events into rows of a channel."""
 
-    def __init__(self, inbox: Inbox, channel: ChatChannel, page: str, observer: Observer) -> None:
-        store = inbox.store
-        self.channel = channel
-        self.sender = Sender(store, channel, page, observer)
-        self.desk = Desk(inbox, channel.name, page, observer, self.sender.nudge)
+    def wants(self, event: Event) -> bool:
+        """Return whether an event may change what messages there are."""
+        ...
+
+    def plan(self, events: Sequence[Event]) -> int:
+        """Write the rows that these events ask for; return how many were written."""
+        ...
+
+
+class Runner:
+    """Plans and sends for one channel, in one process at a time."""
+
+    def __init__(self, store: Store, courier: Courier, planner: EventPlanner) -> None:
+        self.name = courier.name
+        self.sender = Sender(store, courier)
+        self._courier = courier
+        self._planner = planner
         self._stopping = asyncio.Event()
-        self._planner = Planner(store, channel)
-        self._follower = EventFollower(store, f"channel:{channel.name}", wants, self._plan)
+        self._lease = Lease(store, f"channel:{courier.name}")
+        self._follower = EventFollower(store, f"channel:{courier.name}", planner.wants, self._plan)
 
     async def _plan(self, events: Sequence[Event]) -> None:
         if await to_thread(self._planner.plan, events):
@@ -52,21 +67,45 @@ class ChannelRunner:
 
     async def run(self) -> None:
         """Run until ``stop`` is called. What fails in one part is retried, and stops no other."""
-        sending = asyncio.create_task(self.sender.run())
-        others = [asyncio.create_task(self._follower.run()), asyncio.create_task(self._listen())]
+        leading = asyncio.create_task(self._lease.run(self._lead, self._stopping))
+        stopping = asyncio.create_task(self._stopping.wait())
         try:
-            await self._stopping.wait()
+            await asyncio.wait({leading, stopping}, return_when="FIRST_COMPLETED")
             self.sender.stop()
-            await asyncio.wait([sending], timeout=_GRACE)
+            await asyncio.wait({leading}, timeout=_GRACE)
         finally:
-            for task in (sending, *others):
+            for task in (leading, stopping):
                 task.cancel()
-            await asyncio.gather(sending, *others, return_exceptions=True)
-            await self.channel.close()
+            await asyncio.gather(leading, stopping, return_exceptions=True)
+            await self._courier.close()
 
     def stop(self) -> None:
         """Start nothing more; messages that are being sent get a few seconds."""
         self._stopping.set()
+
+    async def _lead(self) -> None:
+        others = [asyncio.create_task(self._follower.run()), asyncio.create_task(self._listen())]
+        try:
+            await self.sender.run()
+        finally:
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        """Take what people send back, if the channel allows that."""
+
+
+class ChannelRunner(Runner):
+    """Plans, sends and listens for one channel to people."""
+
+    def __init__(self, inbox: Inbox, channel: ChatChannel, page: str, observer: Observer) -> None:
+        store = inbox.store
+        super().__init__(
+            store, ChatCourier(store, channel, page, observer), Planner(store, channel)
+        )
+        self.channel = channel
+        self.desk = Desk(inbox, channel.name, page, observer, self.sender.nudge)
 
     async def _listen(self) -> None:
         while True:
@@ -79,26 +118,33 @@ class ChannelRunner:
 
 
 class ChannelService:
-    """Runs all channels of a server or a worker."""
+    """Runs all channels of a server or a worker, and its webhooks (``others``)."""
 
     def __init__(
-        self, inbox: Inbox, channels: Sequence[ChatChannel], page: str, observer: Observer
+        self,
+        inbox: Inbox,
+        channels: Sequence[ChatChannel],
+        page: str,
+        observer: Observer,
+        others: Sequence[Runner] = (),
     ) -> None:
-        if len({channel.name for channel in channels}) < len(channels):
-            raise ValueError("two channels have the same name: remove one")
+        #: The channels to people, by name.
         self.runners = {
             channel.name: ChannelRunner(inbox, channel, page, observer) for channel in channels
         }
+        self._all = [*self.runners.values(), *others]
+        if len({runner.name for runner in self._all}) < len(channels) + len(others):
+            raise ValueError("two channels have the same name or two webhooks one URL: remove one")
 
     async def begin(self) -> None:
         """Store where new channels start. Call this before requests are accepted."""
-        for runner in self.runners.values():
+        for runner in self._all:
             await runner.begin()
 
     async def run(self) -> None:
         """Run until ``stop`` is called."""
-        await asyncio.gather(*(runner.run() for runner in self.runners.values()))
+        await asyncio.gather(*(runner.run() for runner in self._all))
 
     def stop(self) -> None:
-        for runner in self.runners.values():
+        for runner in self._all:
             runner.stop()

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import HTMLResponse, Response
 
 from sayso.channels.kit.channel import Received
-from sayso.channels.kit.service import ChannelRunner, ChannelService
+from sayso.channels.kit.service import ChannelRunner
 from sayso.errors import NotFound
 from sayso.inbox import directory
 from sayso.inbox.accounts import CODE_SECONDS, account_of, confirm_address, new_code
@@ -30,14 +30,9 @@ router = APIRouter(tags=["channels"])
 ChannelName = Annotated[str, Path(description="the name, as in `GET /api/me/channels`")]
 
 
-def _channels(request: Request) -> dict[str, ChannelRunner]:
-    service: ChannelService | None = service_of(request).channels
-    return {} if service is None else service.runners
-
-
 def _channel(request: Request, name: str) -> ChannelRunner:
     try:
-        return _channels(request)[name]
+        return service_of(request).channels.runners[name]
     except KeyError:
         raise NotFound(
             f"this server has no channel {name!r:.80}: see GET /api/me/channels"
@@ -68,7 +63,8 @@ async def list_own_channels(request: Request, who: CurrentChatUser) -> JsonRespo
         ]
         return {"name": name, "accounts": accounts}
 
-    return JsonResponse({"items": [view(name) for name in _channels(request)], "next": None})
+    names = service_of(request).channels.runners
+    return JsonResponse({"items": [view(name) for name in names], "next": None})
 
 
 @router.post(

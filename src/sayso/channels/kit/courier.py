@@ -1,0 +1,139 @@
+"""Send and update the messages to people in one channel, at the pace of its platform.
+
+What a message shows is computed when it is sent, so it is never out of date by more than that
+moment; a request that was decided meanwhile is looked at once more after recording.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import replace
+from typing import Protocol
+
+from sayso.channels.kit.cards import Card, card_of, code_of, digest_card
+from sayso.channels.kit.channel import Channel
+from sayso.channels.kit.planner import MANY, addresses, open_requests
+from sayso.inbox.accounts import accounts_of
+from sayso.inbox.people import may_see, rights
+from sayso.rows import Call, Delivery
+from sayso.stores.base import Store
+from sayso.stores.row_checks import if_readable, request_in
+from sayso.sync import to_thread
+from sayso.types import SECOND, Request, Reviewer, moment
+
+log = logging.getLogger("sayso.channels")
+
+#: How many seconds one attempt may take.
+_TIMEOUT = 20.0
+
+
+class Observer(Protocol):
+    """Counts what channels do; the server's metrics."""
+
+    def message(self, channel: str, outcome: str, delay: float | None) -> None:
+        """Count a message: ``sent`` (``delay`` seconds after the ask), ``updated``, ``failed`` or
+        ``dead``."""
+        ...
+
+    def chat_decision(self, channel: str, decision: str) -> None: ...
+
+
+class ChatCourier:
+    """Delivers messages to people and to shared channels."""
+
+    pause = 0.5
+    keep_trying = 86_400.0
+
+    def __init__(self, store: Store, channel: Channel, page: str, observer: Observer) -> None:
+        self.name = channel.name
+        self._store = store
+        self._channel = channel
+        self._page = page
+        self._observer = observer
+        #: When the next message may be sent, and to each target.
+        self._free_at = 0.0
+        self._target_free_at: dict[str, float] = {}
+
+    async def attempt(self, row: Delivery) -> Delivery:
+        wanted = row.state == "updating" or await to_thread(self._may_get, row)
+        card, is_over = await to_thread(self._card, row)
+        closed = row._replace(state="closed", next_at=None, error="")
+        if card is None or not wanted:
+            return closed
+        if row.state == "updating":
+            if self._channel.updates and row.message:
+                await self._pace(row.target)
+                async with asyncio.timeout(_TIMEOUT):
+                    await self._channel.update(row, card)
+                self._observer.message(row.channel, "updated", None)
+            return closed if is_over else row._replace(state="sent", next_at=None, error="")
+        if is_over:
+            return closed
+        await self._pace(row.target)
+        async with asyncio.timeout(_TIMEOUT):
+            message = await self._channel.send(row, card)
+        delay = (self._store.now() - row.created) / SECOND
+        self._observer.message(row.channel, "sent", delay)
+        return row._replace(state="sent", next_at=None, message=message, error="", attempts=0)
+
+    def after(self, row: Delivery) -> Delivery | None:
+        """Return the update that is due if the request changed while the message was sent."""
+        if row.state == "sent" and row.request and self._card(row)[1]:
+            return row._replace(state="updating", next_at=self._store.now())
+        return None
+
+    def failed(self, row: Delivery) -> None:
+        self._observer.message(row.channel, "failed", None)
+
+    def give_up(self, row: Delivery, reason: str) -> None:
+        self._observer.message(row.channel, "dead", None)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    def _card(self, row: Delivery) -> tuple[Card | None, bool]:
+        """Return what a message shows now, and whether that is its end."""
+        if row.step == "digest":
+            count = open_requests(self._store, row.person)
+            return digest_card(count, self._page), count <= MANY
+        pair = read_request(self._store, row.request)
+        if pair is None:
+            return None, True
+        call, request = pair
+        accounts = accounts_of(self._store, row.person, row.channel)
+        chat = row.target in [account.user for account in accounts]
+        now = moment(self._store.now())
+        card = card_of(call, request, row, self._page, now, chat=chat)
+        if self._channel.takes_mail and card.buttons:
+            card = replace(card, code=code_of(self._store.keys, row))
+        return card, bool(card.outcome)
+
+    def _may_get(self, row: Delivery) -> bool:
+        """Return whether the target is still an address of a person who may see the request."""
+        if not row.person:
+            return True
+        known = addresses(self._store, self._channel, row.person)
+        if row.target not in [target.address for target in known]:
+            return False
+        pair = read_request(self._store, row.request) if row.request else None
+        return pair is None or may_see(rights(self._store, Reviewer(row.person)), pair[0])
+
+    async def _pace(self, target: str) -> None:
+        """Wait until the platform takes another message, and another one to this target."""
+        now = time.monotonic()
+        at = max(now, self._free_at, self._target_free_at.get(target, 0.0))
+        self._free_at = max(self._free_at, now) + 1 / self._channel.per_second
+        if len(self._target_free_at) > 10_000:
+            self._target_free_at.clear()
+        self._target_free_at[target] = at + self._channel.spacing
+        if at > now:
+            await asyncio.sleep(at - now)
+
+
+def read_request(store: Store, request_id: str) -> tuple[Call, Request] | None:
+    """Return a call and its request as they are now; ``None`` if pruned or tampered with."""
+    call = if_readable(store.call, request_id)
+    request = None if call is None else if_readable(request_in, store, call)
+    return None if call is None or request is None else (call, request)
