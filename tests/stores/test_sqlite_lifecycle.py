@@ -12,10 +12,11 @@ import pytest
 from ordinary_user import ordinary_user
 from waiting import until
 
-from sayso.errors import StoreError
+from sayso.errors import StoreClosed, StoreError
 from sayso.keys import Keyring
 from sayso.stores.base import Hub
 from sayso.stores.sqlite import SqliteStore
+from sayso.stores.sqlite.writer import Operation
 from sayso.testing import FakeClock
 from sayso_testing.checks import all_seals
 from sayso_testing.world import World, tool_of
@@ -109,6 +110,24 @@ def test_closed_store_refuses_every_use(world: World, open_again: Opener) -> Non
     ):
         with pytest.raises(StoreError, match="closed"):
             act()
+
+
+def test_write_that_meets_the_close_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.ask()
+    store = world.store
+    assert isinstance(store, SqliteStore)
+    put = store._writer_thread.put
+
+    def close_first(operation: Operation) -> None:
+        monkeypatch.undo()
+        store.close()
+        put(operation)
+
+    monkeypatch.setattr(store._writer_thread, "put", close_first)
+    with pytest.raises(StoreClosed, match="closed"):
+        store.move_cursor("place", "1", expected="")
 
 
 def test_closing_lets_go_of_every_file_and_thread(

@@ -499,6 +499,8 @@ class SqliteStore(SqliteReads):
             while not operation.wait(seconds or _CHECK_SECONDS) and began_in == self._generation:
                 if seconds is not None:
                     raise StoreError(f"{self.path} is being written by another process: try again")
+                if self._closed and self._writer_thread.has_ended and not operation.settled:
+                    self._ready()  # raises: it was queued while the store was closed
         except BaseException:
             operation.abandoned = True
             if operation.settled:

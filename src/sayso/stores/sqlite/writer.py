@@ -113,6 +113,10 @@ class WriterThread:
         self._queue.put(None)
         if self._thread is not None and self.ident != threading.get_ident():
             self._thread.join(seconds)
+        return self.has_ended
+
+    @property
+    def has_ended(self) -> bool:
         return self._thread is None or not self._thread.is_alive()
 
 
