@@ -265,7 +265,7 @@ class Keyring:
         """Read the keys from the first of these that there is; and likewise the row keys.
 
         The variable ``SAYSO_KEY``, the file that ``SAYSO_KEY_FILE`` names, systemd's credential
-        ``sayso-key``, and the file beside the store's file.
+        ``sayso-key``, and the file next to the store's file.
         """
         text, source = _given(ENVIRONMENT, "sayso-key", environ)
         rows, _ = _given(ROW_ENVIRONMENT, "sayso-row-key", environ)

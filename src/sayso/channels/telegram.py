@@ -2,7 +2,7 @@
 
 It polls (``getUpdates``), which needs no public address, or takes updates at
 ``/channels/telegram/webhook``, which Telegram signs with a secret. A reason is typed as a reply to
-a question of the bot. Text is plain, so nothing in it can become a link of its own or a mention.
+a question of the bot. Text is plain, so nothing in it becomes a link or a mention.
 """
 
 from __future__ import annotations

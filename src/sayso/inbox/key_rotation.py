@@ -1,7 +1,7 @@
 """Signing the rows of a store again with a new key, and undoing what a leaked key may have signed.
 
 A row is signed again only if an older key of the keyring proves it, so a forged row stays refused.
-The record is never rewritten: whoever verifies it needs the older keys, too.
+The record is never rewritten: verifying it needs the older keys, too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Distrusted:
 def sign_again(store: Store, *, by: Reviewer) -> Rotated:
     """Sign every row again that an older key of this process's keyring has signed.
 
-    Works in small batches beside other writers, and may be interrupted and run again.
+    Works in small batches while others write, and may be interrupted and run again.
     """
     if not store.keys.can_sign:
         raise KeyMissing("this process can only verify: rotate keys where the private key is")
@@ -113,7 +113,7 @@ def distrust(
     if key_id not in {key.id for key in store.keys.keys}:
         raise NotAllowed(
             f"{key_id} is not among the keys of this process: put it after the first key, so that "
-            "what it signed before can be told apart"
+            "Sayso can tell what it signed before"
         )
     changed = _changed_since(store, key_id, since)
     unchecked = sorted(changed - {*keep} - {*remove})

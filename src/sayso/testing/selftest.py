@@ -157,7 +157,7 @@ def _plain_sample(kind: str, schema: Mapping[str, Any]) -> Json:
     return False if kind == "boolean" else None
 
 
-# -- one call in a store of its own
+# -- one call in its own store
 
 
 class Scene:

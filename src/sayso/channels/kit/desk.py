@@ -238,7 +238,7 @@ class Desk:
             return await self.typed(press, reason)
         return await self.press(press)
 
-    # -- what is asked with a message of its own, which the person replies to
+    # -- questions in a separate message that the person replies to
 
     async def asked(self, press: Press, prompt: str) -> None:
         """Remember that the reply to the message ``prompt`` completes a press."""
