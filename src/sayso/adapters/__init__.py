@@ -45,16 +45,16 @@ def _check_versions(extra: str) -> None:
         requirement = _REQUIREMENT.match(line)
         if requirement is None or requirement["extra"] != extra:
             continue
-        name, wanted = requirement["name"], requirement["range"].strip()
+        name, bounds = requirement["name"], requirement["range"].strip()
         try:
-            found = metadata.version(name)
+            installed = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue  # the import says so
-        for bound in _BOUND.finditer(wanted):
-            below = _release(found) < _release(bound["version"])
+        for bound in _BOUND.finditer(bounds):
+            below = _release(installed) < _release(bound["version"])
             if below is (bound["how"] == ">="):
                 raise ImportError(
-                    f"{name} {found} is installed, and Sayso is tested with {name}{wanted}: "
+                    f"{name} {installed} is installed, and Sayso is tested with {name}{bounds}: "
                     f'pip install "sayso[{extra}]"',
                     name=name,
                 )

@@ -50,8 +50,8 @@ def validated_values(model: type[BaseModel], args: Mapping[str, Json]) -> dict[s
 def as_shown(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Json]:
     """Return the values that a tool's function gets as JSON, under the names in its schema."""
     fields = model.model_fields
-    shown = {_public_name(n, fields.get(n)): _ordered(value) for n, value in values.items()}
-    return cast(dict[str, Json], to_jsonable_python(shown, by_alias=True, fallback=in_text))
+    public_values = {_public_name(n, fields.get(n)): _ordered(value) for n, value in values.items()}
+    return cast(dict[str, Json], to_jsonable_python(public_values, by_alias=True, fallback=in_text))
 
 
 def _public_name(name: str, field: FieldInfo | None) -> str:
@@ -85,10 +85,10 @@ def check_unlisted(unlisted: Sequence[Unlisted]) -> None:
     ``ungated`` does not name. What a request holds may be known only then."""
     place = current_place() if unlisted else None
     if place is not None:
-        found = Coverage(place.ungated)
+        coverage = Coverage(place.ungated)
         for kind, name, why in unlisted:
-            found.missed(place.gate.agent, kind, name, why)
-        found.check_missed()
+            coverage.missed(place.gate.agent, kind, name, why)
+        coverage.check_missed()
 
 
 async def ask_again(

@@ -49,8 +49,8 @@ def shown(content: str, calls: Iterable[tuple[str | None, str | None, str]]) -> 
 
     Each call is its id, the name of its tool and the arguments as JSON.
     """
-    made = [{"id": id, "name": name, "arguments": args} for id, name, args in calls]
-    return {"content": content, **({"calls": made} if made else {})}
+    calls_json = [{"id": id, "name": name, "arguments": args} for id, name, args in calls]
+    return {"content": content, **({"calls": calls_json} if calls_json else {})}
 
 
 class ConversationLog:
@@ -147,8 +147,8 @@ class ConversationLog:
         except UnicodeEncodeError:
             # Half a surrogate pair is not text. People see a question mark in its place; the
             # framework gets back what its model wrote.
-            shown = codec.dumps({name: message[name] for name in _SHOWN if name in message})
-            text = json.dumps({**message, **codec.loads(shown.encode(errors="replace"))})
+            text_json = codec.dumps({name: message[name] for name in _SHOWN if name in message})
+            text = json.dumps({**message, **codec.loads(text_json.encode(errors="replace"))})
         return text
 
     # -- calls that the framework will not make

@@ -354,8 +354,8 @@ def _checked_choice(choice: str | Mapping[str, Any]) -> str | Mapping[str, Any]:
         return choice
     if isinstance(choice, Mapping) and isinstance(choice.get("type"), str):
         inner = choice.get("allowed_tools", choice)
-        named = inner.get("tools") if isinstance(inner, Mapping) else None
-        if choice["type"] != "allowed_tools" or isinstance(named, list | tuple):
+        tool_names = inner.get("tools") if isinstance(inner, Mapping) else None
+        if choice["type"] != "allowed_tools" or isinstance(tool_names, list | tuple):
             return choice
     raise ValueError(
         f"tool_choice={choice!r:.80}: use 'auto', 'none', 'required', a tool's name, or a mapping "
@@ -366,13 +366,13 @@ def _checked_choice(choice: str | Mapping[str, Any]) -> str | Mapping[str, Any]:
 def _tools_by_name(tools: Iterable[Any]) -> dict[str, Tool]:
     if not isinstance(tools, Iterable) or isinstance(tools, str):
         raise TypeError(f"tools={tools!r:.80}: pass a list of tools")
-    named: dict[str, Tool] = {}
+    tools_by_name: dict[str, Tool] = {}
     for value in tools:
-        made = as_tool(value)
-        if made.name in named:
-            raise ValueError(f"two tools are called {made.name!r}: rename one")
-        named[made.name] = made
-    return named
+        tool = as_tool(value)
+        if tool.name in tools_by_name:
+            raise ValueError(f"two tools are called {tool.name!r}: rename one")
+        tools_by_name[tool.name] = tool
+    return tools_by_name
 
 
 # --- what servers and workers accept ---

@@ -252,11 +252,11 @@ def _copy(value: Any) -> Any:
     # Faster than copy.deepcopy, because most values are strings.
     if isinstance(value, list):
         return [_copy(part) if isinstance(part, _NESTED) else part for part in value]
-    found = value.copy()
-    for name, part in found.items():
+    copied = value.copy()
+    for name, part in copied.items():
         if isinstance(part, _NESTED):
-            found[name] = _copy(part)
-    return found
+            copied[name] = _copy(part)
+    return copied
 
 
 def _add_usage(usage: dict[str, int], more: Iterable[tuple[str, int]]) -> None:

@@ -151,14 +151,14 @@ def checked_listeners(listeners: Iterable[Emit]) -> list[Emit]:
     """Return the listeners as a list. Raises ``TypeError`` unless each is a sync callable."""
     if not isinstance(listeners, Iterable):
         raise TypeError(f"listeners={listeners!r:.80}: pass a list of functions")
-    given = list(listeners)
-    for listener in given:
+    listener_list = list(listeners)
+    for listener in listener_list:
         if not callable(listener) or inspect.iscoroutinefunction(listener):
             raise TypeError(
                 f"the listener {listener!r:.80} is not a sync function: pass a function that takes "
                 "the event"
             )
-    return given
+    return listener_list
 
 
 # --- the stream ---

@@ -60,10 +60,10 @@ async def renew_previews(turn: Turn) -> None:
         assert tool is not None
         plan = plan_of(turn.ctx, call.key, tool, call.args)
         assert plan.preview is not None
-        shown = await plan.preview(call.args, call.rev + 1)
+        preview = await plan.preview(call.args, call.rev + 1)
         title = None if plan.title is None else plan.title(call.args)
         command = Reask(
-            thread=call.thread, run=call.run, call=call.id, reason="", preview=shown, title=title
+            thread=call.thread, run=call.run, call=call.id, reason="", preview=preview, title=title
         )
         slot.call = await turn.ctx.gate.backend.send(call, command)
 
@@ -114,12 +114,12 @@ class Execution:
         self.ctx.tell(ToolStarted(call.id, call.tool, call.attempt))
         try:
             plan = self._plan(slot, call, scope)
-            ended = await self.ctx.gate.driver.execute(scope, plan, call, self.lease)
+            result = await self.ctx.gate.driver.execute(scope, plan, call, self.lease)
         except BaseException:
             self.ctx.tell(ToolPaused(call.id, call.tool, "in_doubt"))
             raise
-        slot.call = ended.call
-        self._tell(slot, ended)
+        slot.call = result.call
+        self._tell(slot, result)
         return scope.recorded
 
     def _tell(self, slot: CallSlot, ended: Ended) -> None:

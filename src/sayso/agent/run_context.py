@@ -52,11 +52,11 @@ class OutputType:
         from pydantic import ValidationError
 
         try:
-            given = codec.parse(text)
-            if self._wrapped and not (isinstance(given, dict) and given.keys() == {"value"}):
-                given = {"value": given}  # models without schema support omit the wrapper
+            answer = codec.parse(text)
+            if self._wrapped and not (isinstance(answer, dict) and answer.keys() == {"value"}):
+                answer = {"value": answer}  # models without schema support omit the wrapper
             # In the strict form, null means "use the default" for fields that cannot be null.
-            value = without_nulls(self._open, given, self._open.get("$defs", {}))
+            value = without_nulls(self._open, answer, self._open.get("$defs", {}))
             if self._wrapped:
                 value = value["value"]
             return self._adapter.validate_json(codec.dumps(value))

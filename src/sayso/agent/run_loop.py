@@ -332,10 +332,10 @@ class RunLoop:
             return replace(reply, text=text, refusal=refusal, calls=(), approvals=())
         if not (reply.calls or reply.approvals) and (text, refusal) == (reply.text, reply.refusal):
             return reply
-        made = (
+        new_reply = (
             (in_text(c.id or ""), in_text(c.name or ""), _escaped(c.arguments)) for c in reply.calls
         )
-        calls = with_ids(made, conversation.call_ids) if reply.calls else ()
+        calls = with_ids(new_reply, conversation.call_ids) if reply.calls else ()
         hosted = tuple(replace(a, arguments=_escaped(a.arguments)) for a in reply.approvals)
         return replace(reply, text=text, refusal=refusal, calls=calls, approvals=hosted)
 

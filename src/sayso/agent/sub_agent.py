@@ -64,23 +64,23 @@ def agent_tool(agent: SubAgent, **options: Unpack[ToolOptions]) -> Tool:
             raise SubAgentFailed(f"{agent.name}: {result.error}")
         return result.output
 
-    named: ToolOptions = {
+    tool_options: ToolOptions = {
         "name": re.sub(r"[^A-Za-z0-9_-]+", "_", agent.name)[:64],
         "description": f"Ask {agent.name}. {agent.instructions}".strip()[:1000],
         **options,
         "effect": "idempotent",
     }
-    return replace(tool(**named)(ask_agent), inner=agent)
+    return replace(tool(**tool_options)(ask_agent), inner=agent)
 
 
 async def run_for_call(agent: SubAgent, ctx: Context, input: str) -> RunResult:
     """Start or resume the run that belongs to one call of the outer agent."""
     outer, thread = ctx._gate.store, inner_thread(ctx.thread, ctx.call_id)
-    known = await read(agent.store, run_of_call, agent.store, thread, ctx.call_id)
+    earlier = await read(agent.store, run_of_call, agent.store, thread, ctx.call_id)
     try:
         with context_value(_outer_calls, (*_outer_calls.get(), ctx.call_id)):
-            if known is not None:
-                result = await agent.resume(known.id, deps=ctx.deps)
+            if earlier is not None:
+                result = await agent.resume(earlier.id, deps=ctx.deps)
             else:
                 result = await agent._run_for_call(
                     input,
@@ -143,18 +143,18 @@ def find_run(store: Store, name: str, agent: str) -> Run:
     """
     readers = store.run, store.last_run
     first, second = readers if name.startswith(RUN) else reversed(readers)  # usually one read
-    named = first(name) or second(name)
-    if named is None:
+    named_run = first(name) or second(name)
+    if named_run is None:
         raise NotFound(f"no run and no thread {name!r} in {store.url}")
-    run = named
+    run = named_run
     while run.agent != agent:
         outer = outer_run(store, run)
         if outer is None:
             raise Conflict(
-                f"run {named.id} belongs to agent {named.agent!r}, not to {agent!r}: resume it "
-                "with the agent that began it"
+                f"run {named_run.id} belongs to agent {named_run.agent!r}, not to {agent!r}: "
+                "resume it with the agent that began it"
             )
         run = outer
-    if run is not named and run.status not in LIVE and named.status in LIVE:
-        cancel_with_nested(store, named, "engine", f"the outer run {run.id} is over")
+    if run is not named_run and run.status not in LIVE and named_run.status in LIVE:
+        cancel_with_nested(store, named_run, "engine", f"the outer run {run.id} is over")
     return run

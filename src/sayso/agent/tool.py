@@ -227,8 +227,8 @@ def as_tool(value: object) -> Tool:
         return value
     maker = getattr(value, "as_tool", None)
     if maker is not None:
-        made: Tool = maker()
-        return made
+        tool: Tool = maker()
+        return tool
     if not callable(value):
         raise TypeError(f"{value!r} is not a tool: use @sayso.tool on a function")
     return _make_tool(value, {})
@@ -255,7 +255,7 @@ def _make_tool(function: Callable[..., Any], options: ToolOptions) -> Tool:
     arguments = signature.parameters["properties"]
     body = None if _is_empty(function) else function
     declared = options if body is not None else {**options, "allowed": ("reject", "respond")}
-    made = Tool(
+    tool = Tool(
         signature=signature,
         function=body,
         stored=tool_of(signature, options.get("version", ""), title),
@@ -270,24 +270,24 @@ def _make_tool(function: Callable[..., Any], options: ToolOptions) -> Tool:
         settle=settler(checked_settle(options, arguments), signature),
         not_executed=checked_not_executed(options),
     )
-    if made.strict:
-        made.spec  # noqa: B018 - fail now, not in the run, if the schema has no strict form
-    return made
+    if tool.strict:
+        tool.spec  # noqa: B018 - fail now, not in the run, if the schema has no strict form
+    return tool
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:
     first = next(iter(signature_of(function).parameters.values()), None)
     if first is None:
         return False
-    wanted = first.annotation
-    if isinstance(wanted, str):
+    annotation = first.annotation
+    if isinstance(annotation, str):
         try:
-            wanted = resolved_signature(function).parameters[first.name].annotation
+            annotation = resolved_signature(function).parameters[first.name].annotation
         except TypeError:
             # Some annotation exists only for type checkers: compare this one by its name.
-            return str(wanted).rpartition(".")[2] == Context.__name__
-    unnamed = first.name == "ctx" and wanted is inspect.Parameter.empty
-    return unnamed or wanted is Context
+            return str(annotation).rpartition(".")[2] == Context.__name__
+    unnamed = first.name == "ctx" and annotation is inspect.Parameter.empty
+    return unnamed or annotation is Context
 
 
 def _empty() -> None: ...

@@ -46,8 +46,8 @@ def new_plan(ctx: RunContext, key: str, made: ModelCall, note: str) -> Plan:
     """Return the plan of a new call. Raises ``InvalidCall`` for the model to read."""
     tool = ctx.tools.get(made.name)
     if tool is None:
-        known = ", ".join(sorted(ctx.tools)) or "none"
-        raise InvalidCall(f"there is no tool {made.name!r}; the tools are: {known}")
+        names = ", ".join(sorted(ctx.tools)) or "none"
+        raise InvalidCall(f"there is no tool {made.name!r}; the tools are: {names}")
     text = tool.read(made.arguments)
     if tool.asks is not None:
         text = codec.canonical(stored_question(tool.asks(codec.loads(text)))).decode()
@@ -124,8 +124,8 @@ async def _preview(ctx: RunContext, tool: Tool, text: str, revision: int) -> str
     """Return the tool's preview as JSON, with its time and the revision it belongs to."""
     assert tool.preview is not None
     at = moment(ctx.store.now()).isoformat(timespec="seconds")
-    shown = codec.loads(await preview_text(tool.preview, tool.signature, text))
-    return codec.dumps({"at": at, "revision": revision, "shows": shown})
+    preview = codec.loads(await preview_text(tool.preview, tool.signature, text))
+    return codec.dumps({"at": at, "revision": revision, "shows": preview})
 
 
 async def call_function(
@@ -198,8 +198,8 @@ class CallSlot:
         call = self.call
         if call is None or self.tool is None or self.tool.preview is None:
             return False
-        shown = codec.loads(call.preview)["revision"] if call.preview else 0
-        return call.status is CallStatus.ASKED and bool(shown != call.rev)
+        shown_revision = codec.loads(call.preview)["revision"] if call.preview else 0
+        return call.status is CallStatus.ASKED and bool(shown_revision != call.rev)
 
     @property
     def content(self) -> str:
@@ -300,8 +300,8 @@ class Turn:
         """Read the rows of these slots in one query."""
         if not slots:
             return
-        found = self.store.calls_of(self.run, [self.key(slot) for slot in slots])
-        by_key = {call.key: call for call in found}
+        calls = self.store.calls_of(self.run, [self.key(slot) for slot in slots])
+        by_key = {call.key: call for call in calls}
         for slot in slots:
             slot.call = by_key.get(self.key(slot), slot.call)
 
@@ -319,8 +319,8 @@ class Turn:
 
     def covered_by(self, calls: Sequence[Call]) -> bool:
         """Return whether these rows include every open call, so that no read is needed."""
-        given = {call.id for call in calls}
-        return all(s.call is None or not s.open or s.call.id in given for s in self.slots)
+        call_ids = {call.id for call in calls}
+        return all(s.call is None or not s.open or s.call.id in call_ids for s in self.slots)
 
     # -- looking at the rows
 
@@ -328,10 +328,10 @@ class Turn:
         """Update the slots, reading open rows unless ``read`` is false; fill ``overdue``."""
         self.overdue = []
         of_run: list[Call] | None = None
-        known = [slot for slot in self.slots if slot.call is not None and not slot.finished]
+        slots = [slot for slot in self.slots if slot.call is not None and not slot.finished]
         if read:
-            self._read([slot for slot in known if slot.open])
-        for slot in known:
+            self._read([slot for slot in slots if slot.open])
+        for slot in slots:
             assert slot.call is not None
             if slot.call.overdue(self.store.now()):
                 self.overdue.append(slot.call)
@@ -342,7 +342,7 @@ class Turn:
             slot.finished = not slot.open and not self.overdue
         self.in_doubt = [
             slot
-            for slot in known
+            for slot in slots
             if slot.tool is not None
             and slot.tool.settle is not None
             and slot.call is not None
@@ -376,9 +376,9 @@ class Turn:
     @property
     def needs_store(self) -> bool:
         """Whether describing the calls requires a read."""
-        known = self.ctx.knows_tool
+        is_known = self.ctx.knows_tool
         return any(
-            s.may_have_steps or (s.call is not None and not known(s.call)) for s in self.slots
+            s.may_have_steps or (s.call is not None and not is_known(s.call)) for s in self.slots
         )
 
     @property
@@ -397,13 +397,13 @@ class Turn:
 
     def requests(self) -> tuple[Request, ...]:
         """Return the open requests of the turn, including those of sub-agents."""
-        found: list[Request] = []
+        request_list: list[Request] = []
         for slot in self.slots:
             if slot.call is not None and slot.call.status in _WAITING:
-                found.append(self.ctx.request(slot.call))
-            found += [self.ctx.request(call) for call in slot.steps]
-            found += slot.inner_requests
-        return tuple(found)
+                request_list.append(self.ctx.request(slot.call))
+            request_list += [self.ctx.request(call) for call in slot.steps]
+            request_list += slot.inner_requests
+        return tuple(request_list)
 
     # -- events
 

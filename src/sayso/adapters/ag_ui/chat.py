@@ -84,8 +84,8 @@ class RunChat(Chat):
         if not posted.resolved:
             return False
         # Clients that answer may send the conversation with their own ids.
-        shown = exchanges(self.store, self.id)
-        return bool(shown) and shown[-1].words == posted.words
+        exchange_list = exchanges(self.store, self.id)
+        return bool(exchange_list) and exchange_list[-1].words == posted.words
 
     async def answer(self, posted: RunInput, by: Reviewer) -> RunResponse:
         """Record decisions, resume, and send the whole conversation."""
@@ -259,10 +259,10 @@ def decision_on(call: Call, entry: ResumeEntry) -> Decision | None:
     if call.status in PENDING and not current:
         raise Conflict(CHANGED)
     # If it was decided before, the inbox says whether this is the same decision.
-    seen = (entry.digest or shown_digest(call)) if current else None
+    digest = (entry.digest or shown_digest(call)) if current else None
     if call.kind == "question" and call.status is not CallStatus.IN_DOUBT:
-        return Respond(entry.payload, seen_digest=seen)
-    return _form_decision(call, entry.payload, seen)
+        return Respond(entry.payload, seen_digest=digest)
+    return _form_decision(call, entry.payload, digest)
 
 
 _REJECTION = {"approved", "reason", "stop"}
@@ -300,13 +300,13 @@ def _edit(call: Call, edited: Json, seen: str | None) -> Decision:
     if not isinstance(edited, dict):
         raise InvalidDecision("payload.editedArgs: pass an object with all arguments", "editedArgs")
     decided = call.status not in PENDING and call.original is not None
-    shown = codec.loads(call.original if decided and call.original is not None else call.args)
+    args = codec.loads(call.original if decided and call.original is not None else call.args)
     changed = {
         name: value
         for name, value in edited.items()
-        if name not in shown or codec.canonical(value) != codec.canonical(shown[name])
+        if name not in args or codec.canonical(value) != codec.canonical(args[name])
     }
-    unset = [name for name in shown if name not in edited]
+    unset = [name for name in args if name not in edited]
     if not changed and not unset:
         return Approve(seen_digest=seen)
     return Edit(changed, unset, seen_digest=seen)

@@ -149,8 +149,8 @@ class RunResponse(ChatResponse):
         snapshot = {"type": "MESSAGES_SNAPSHOT", "messages": messages}
         ids = [message["id"] for message in messages]
         held = [name for _, name in self.held if name in ids]
-        kept = [*held, *(name for name in self._sent if name not in held)]
-        if kept == ids[: len(kept)]:
+        names = [*held, *(name for name in self._sent if name not in held)]
+        if names == ids[: len(names)]:
             return [snapshot]
         return [{"type": "MESSAGES_SNAPSHOT", "messages": []}, snapshot]
 
@@ -171,15 +171,15 @@ class RunResponse(ChatResponse):
             if sent not in ({}, message):
                 raise _NeedsSnapshot
             if not sent:
-                named = {name: value for name, value in message.items() if name != "id"}
-                chunks.append({"type": "TOOL_CALL_RESULT", "messageId": message_id, **named})
+                fields = {name: value for name, value in message.items() if name != "id"}
+                chunks.append({"type": "TOOL_CALL_RESULT", "messageId": message_id, **fields})
         else:
             self._add_text(message, sent.get("content", ""), chunks, whole=whole)
-            known = {call["id"]: call for call in sent.get("toolCalls", ())}
+            sent_calls = {call["id"]: call for call in sent.get("toolCalls", ())}
             for call in message.get("toolCalls", ()):
-                if known.get(call["id"], call) != call:
+                if sent_calls.get(call["id"], call) != call:
                     raise _NeedsSnapshot
-                if call["id"] not in known:
+                if call["id"] not in sent_calls:
                     chunks.extend(_call_events(message_id, call))
         self._sent[message_id] = message
 
@@ -250,12 +250,12 @@ class RunResponse(ChatResponse):
 
 
 def _call_events(message: str, call: dict[str, Any]) -> Iterator[Chunk]:
-    named = {"toolCallId": call["id"]}
+    call_id = {"toolCallId": call["id"]}
     function = call["function"]
     tool = {"toolCallName": function["name"], "parentMessageId": message}
-    yield {"type": "TOOL_CALL_START", **named, **tool}
-    yield {"type": "TOOL_CALL_ARGS", **named, "delta": function["arguments"]}
-    yield {"type": "TOOL_CALL_END", **named}
+    yield {"type": "TOOL_CALL_START", **call_id, **tool}
+    yield {"type": "TOOL_CALL_ARGS", **call_id, "delta": function["arguments"]}
+    yield {"type": "TOOL_CALL_END", **call_id}
 
 
 def _run_error(message: str, code: str) -> Chunk:
@@ -279,7 +279,7 @@ def interrupt(request: Request, view: ToolView, name: str, *, decides: bool) -> 
     if request.kind != "approval":
         reason = "input_required" if request.kind == "question" else "sayso:in_doubt"
     message = view.warning or _question(request)
-    shown: dict[str, Any] = {
+    interrupt_json: dict[str, Any] = {
         "id": name,
         "reason": reason,
         "message": message if decides else f"{message}\n{_NOT_YOURS}",
@@ -287,10 +287,10 @@ def interrupt(request: Request, view: ToolView, name: str, *, decides: bool) -> 
         "metadata": {"sayso": {**view.card, "digest": request.digest}},
     }
     if request.expires_at is not None:
-        shown["expiresAt"] = request.expires_at.isoformat()
+        interrupt_json["expiresAt"] = request.expires_at.isoformat()
     if decides:
-        shown["responseSchema"] = response_schema(request)
-    return shown
+        interrupt_json["responseSchema"] = response_schema(request)
+    return interrupt_json
 
 
 def _question(request: Request) -> str:

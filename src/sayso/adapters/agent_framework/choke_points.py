@@ -132,8 +132,8 @@ def _call(call: Any, tool: FunctionTool, *args: Any, **kwargs: Any) -> Any:
     function: Any = tool.func
     while isinstance(function, FunctionTool):
         function = function.func
-    named = inspect.signature(function).bind(*args, **kwargs).arguments
-    done = _complete(place, tool, named, run, name)
+    arguments = inspect.signature(function).bind(*args, **kwargs).arguments
+    done = _complete(place, tool, arguments, run, name)
     if inspect.iscoroutinefunction(function):
         return done
     return call_in_new_thread(lambda: run_sync(done)) if on_loop() else run_sync(done)
@@ -320,14 +320,14 @@ def list_agent(
     coverage: Coverage, agent: Any, where: str, options: Mapping[str, Any] | None = None
 ) -> None:
     """Add what an agent declares to the table. ``options`` are those of its runs."""
-    given = options or {}
+    agent_options = options or {}
     if isinstance(agent, RawAgent):
         coverage.gated(where, "agent", where)
         for server in agent.mcp_tools:
             _list_server(coverage, server, where)
-        chat = {**agent.default_options, **(given.get("options") or {})}
-        chat["tools"] = [*_tools(agent.default_options), *_tools(given)]
-        list_request(coverage, agent.client, chat, given.get("client_kwargs"), where)
+        chat = {**agent.default_options, **(agent_options.get("options") or {})}
+        chat["tools"] = [*_tools(agent.default_options), *_tools(agent_options)]
+        list_request(coverage, agent.client, chat, agent_options.get("client_kwargs"), where)
     elif isinstance(agent, WorkflowAgent):
         list_workflow(coverage, agent.workflow, where)
     elif type(agent).__module__.split(".")[0].startswith("agent_framework"):
@@ -362,10 +362,10 @@ def list_request(
     if classes & _REMOTE:
         why = "the agent is defined at the provider, which runs its tools without asking first"
         coverage.missed(where, "client", type(client).__name__, why)
-    known = {field for name in classes & _FIELDS.keys() for field in _FIELDS[name].split()}
-    given = {**(arguments or {}), **options}
-    for name, value in given.items():
-        if name not in _COMMON | known and not name.startswith("_") and value is not None:
+    allowed_fields = {field for name in classes & _FIELDS.keys() for field in _FIELDS[name].split()}
+    fields = {**(arguments or {}), **options}
+    for name, value in fields.items():
+        if name not in _COMMON | allowed_fields and not name.startswith("_") and value is not None:
             why = f"it is unknown what the provider runs because of it ({type(client).__name__})"
             coverage.missed(where, "request option", name, why)
 

@@ -212,8 +212,8 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
 
     @property
     def output_types(self) -> OutputTypes:
-        wanted = self.response_format
-        return OutputTypes([wanted] if isinstance(wanted, type) else ())
+        response_format = self.response_format
+        return OutputTypes([response_format] if isinstance(response_format, type) else ())
 
     @property
     def response_format(self) -> Any:
@@ -260,10 +260,10 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
         if not isinstance(self._agent, RawAgent):
             return ()
         own, more = self._agent.default_options.get("tools"), self.options.get("tools")
-        given = more if isinstance(more, Sequence) else [more]
+        tool_list = more if isinstance(more, Sequence) else [more]
         # A server lists its tools while it is connected.
         served = [tool for s in self._agent.mcp_tools if s.is_connected for tool in s.functions]
-        tools = [*(own or ()), *served, *given]
+        tools = [*(own or ()), *served, *tool_list]
         return [framework_tool(tool) for tool in tools if isinstance(tool, FunctionTool)]
 
     async def continue_turn(self, log: MessageLog) -> Any:
@@ -290,9 +290,9 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
             "middleware": [*(self.options.get("middleware") or ()), replies, gated],
             "function_invocation_kwargs": self._arguments(log.arguments),
         }
-        given: list[Message] = log.history
+        input_messages: list[Message] = log.history
         while True:
-            response = await self._agent.run(given, session=log.session, **options)
+            response = await self._agent.run(input_messages, session=log.session, **options)
             self.keep_raw(log.calls.run, response)
             if replies.added:
                 self._added[log.thread] = replies.added
@@ -307,7 +307,7 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
             # The framework passes the decisions to the provider in the next message.
             answers = await _answers(log.calls, waiting)
             replies.unsaved.append(answers)
-            given = [answers]
+            input_messages = [answers]
 
     def _arguments(self, given: Mapping[str, Json]) -> dict[str, Any]:
         return {**(self.options.get("function_invocation_kwargs") or {}), **given}
@@ -459,10 +459,10 @@ def _check_history(agent: RawAgent[Any]) -> None:
 async def _answers(calls: FrameworkThread, requests: Sequence[Content]) -> Message:
     """Return the answers to what a provider asks about the calls that it makes itself, such as
     those of hosted MCP servers. Raises ``Paused`` while one waits for a decision."""
-    asked = [_call(request) for request in requests]
-    outcomes = await settle(calls, asked)
+    asked_calls = [_call(request) for request in requests]
+    outcomes = await settle(calls, asked_calls)
     contents: list[Content] = []
-    for request, call in zip(requests, asked, strict=True):
+    for request, call in zip(requests, asked_calls, strict=True):
         outcome = outcomes[call.id]
         contents.append(request.to_function_approval_response(outcome.ok))
         if not outcome.ok:
@@ -471,8 +471,8 @@ async def _answers(calls: FrameworkThread, requests: Sequence[Content]) -> Messa
 
 
 def _call(request: Content) -> FrameworkCall:
-    made = request.function_call
-    assert made is not None
-    label = made.server_name or made.additional_properties.get("server_label") or "service"
-    args = dict(made.parse_arguments() or {})
-    return hosted_call(f"hosted:{request.id}", f"{label}.{made.name}", args)
+    call = request.function_call
+    assert call is not None
+    label = call.server_name or call.additional_properties.get("server_label") or "service"
+    args = dict(call.parse_arguments() or {})
+    return hosted_call(f"hosted:{request.id}", f"{label}.{call.name}", args)

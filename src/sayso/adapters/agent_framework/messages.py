@@ -170,8 +170,8 @@ class MessageLog(ConversationLog):
 
 def calls_of(messages: Sequence[Message]) -> list[Content]:
     """Return the calls in a reply that the framework makes itself."""
-    found = [c for message in messages for c in message.contents if c.type == "function_call"]
-    return [call for call in found if not call.hosted and not call.informational_only]
+    calls = [c for message in messages for c in message.contents if c.type == "function_call"]
+    return [call for call in calls if not call.hosted and not call.informational_only]
 
 
 def name_calls(messages: Sequence[Message]) -> list[Content]:
@@ -205,14 +205,14 @@ def answers_to(made: Sequence[Content], messages: Sequence[Message]) -> list[Mes
 
 def without_approvals(messages: Sequence[Message]) -> list[Message]:
     """Return the messages without approval requests and answers about calls of the provider."""
-    kept = []
+    remaining = []
     for message in messages:
         contents = [content for content in message.contents if content.type not in _APPROVALS]
         if len(contents) == len(message.contents):
-            kept.append(message)
+            remaining.append(message)
         elif contents:
-            kept.append(Message(message.role, contents, author_name=message.author_name))
-    return kept
+            remaining.append(Message(message.role, contents, author_name=message.author_name))
+    return remaining
 
 
 def stream_messages(messages: Sequence[Message]) -> None:
@@ -338,20 +338,20 @@ def request_content(request: Request) -> Content:
     about = {"request": request.id, "digest": request.digest, "kind": request.kind}
     if request.kind == "question":
         assert request.question is not None
-        asked = codec.dumps(question_json(request.question))
+        question = codec.dumps(question_json(request.question))
         call = Content.from_function_call(
-            call_id=request.id, name="ask_user_question", arguments=asked, id=request.id
+            call_id=request.id, name="ask_user_question", arguments=question, id=request.id
         )
         call.user_input_request = True
         call.additional_properties = {_ABOUT: about}
         return call
-    made = Content.from_function_call(
+    call_content = Content.from_function_call(
         call_id=request.id,
         name=request.tool or "",
         arguments=framework_arguments(request),
         id=request.id,
     )
-    return approval_request(made, about)
+    return approval_request(call_content, about)
 
 
 def approval_request(made: Content, about: dict[str, Json]) -> Content:

@@ -284,14 +284,14 @@ class _Call:
         The framework compares the original one with what *it* approved, and would ask again about
         an edit that a person made.
         """
-        given = self.context
+        context = self.context
         return FunctionInvocationContext(
             function=self.tool,
             arguments=args,
-            session=given.session,
-            kwargs=given.kwargs,
-            tools=given.tools,
-            parent_service_session_state_keys=given.parent_service_session_state_keys,
+            session=context.session,
+            kwargs=context.kwargs,
+            tools=context.tools,
+            parent_service_session_state_keys=context.parent_service_session_state_keys,
         )
 
     async def _pause(self) -> Content:
@@ -303,13 +303,13 @@ class _Call:
             row = await self._row()
         request = row.id
         if row.status is CallStatus.READY:  # its body asked something
-            asked = await self.thread.waiting([self.id])
-            request = asked[0].id if asked else request
-        made = Content.from_function_call(
+            requests = await self.thread.waiting([self.id])
+            request = requests[0].id if requests else request
+        call = Content.from_function_call(
             call_id=self.call_id, name=row.tool, arguments=row.args_to_run, id=self.occurrence
         )
         about = {"request": request, "digest": row.digest, "thread": row.thread}
-        return approval_request(made, about)
+        return approval_request(call, about)
 
     async def _row(self) -> Call:
         row = await self.thread.find(self.id)

@@ -70,8 +70,8 @@ class Outputs(tuple[Any, ...]):
     @property
     def shown(self) -> Any:
         """The only output, or a list of them, where an agent's response is its value or text."""
-        shown = [_answer_of(item) for item in self]
-        return shown[0] if len(shown) == 1 else shown
+        answers = [_answer_of(item) for item in self]
+        return answers[0] if len(answers) == 1 else answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,9 +232,9 @@ class _WorkflowDrive:
 
     async def _continue(self, result: WorkflowRunResult) -> Outputs:
         """Return the outputs, or answer what the workflow waits for."""
-        made = result.get_outputs()
-        self.outputs = Outputs((*self.outputs, *made))
-        self.log.outputs += [self.types.dump(item) or {"value": as_json(item)} for item in made]
+        outputs = result.get_outputs()
+        self.outputs = Outputs((*self.outputs, *outputs))
+        self.log.outputs += [self.types.dump(item) or {"value": as_json(item)} for item in outputs]
         latest = await self.storage.get_latest(workflow_name=self.workflow.name)
         pending = {} if latest is None else latest.pending_request_info_events
         _check_stored(result, pending)
@@ -276,26 +276,26 @@ class _WorkflowDrive:
             row = await read(self.gate.store, self.gate.store.call, about["request"])
             waits = row is not None and row.status in _WAITS
             return None if waits else request.to_function_approval_response(True)
-        made = request.function_call
-        assert made is not None
-        args = dict(made.parse_arguments() or {})
-        call = hosted_call(f"{self.log.turn}/{id}", made.name or "", args)
+        call_content = request.function_call
+        assert call_content is not None
+        args = dict(call_content.parse_arguments() or {})
+        call = hosted_call(f"{self.log.turn}/{id}", call_content.name or "", args)
         outcome = await self.log.calls.outcome(call)
         return request.to_function_approval_response(outcome.ok)
 
     async def _question(self, id: str, event: WorkflowEvent[Any]) -> Any:
-        wanted: TypeAdapter[Any] = TypeAdapter(event.response_type)
-        question = Question(_question_text(event.data), schema=wanted.json_schema())
+        response_type: TypeAdapter[Any] = TypeAdapter(event.response_type)
+        question = Question(_question_text(event.data), schema=response_type.json_schema())
         with self.log.calls.scope(f"{self.log.turn}/").inside():
             answer = await self.gate.ask(question, key=id, wait=0)
-        return wanted.validate_python(answer)
+        return response_type.validate_python(answer)
 
 
 def _check_stored(result: WorkflowRunResult, pending: Mapping[str, Any]) -> None:
     """Raise ``SaysoError`` for a checkpoint that is missing, which the framework only logs."""
     waits = result.get_final_state() is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
-    asked = {event.request_id for event in result.get_request_info_events()}
-    if asked - pending.keys() or (waits and not pending):
+    request_ids = {event.request_id for event in result.get_request_info_events()}
+    if request_ids - pending.keys() or (waits and not pending):
         raise SaysoError(
             "the workflow waits for a decision, but its checkpoint could not be stored (see the "
             "log): register the classes of its messages with "
@@ -307,11 +307,11 @@ def _question_text(data: Any) -> str:
     """Return the question of an event as text: the data itself, or all that it holds."""
     if isinstance(data, str):
         return data
-    shown = to_jsonable_python(data, fallback=str)
+    plain = to_jsonable_python(data, fallback=str)
     for name in ("question", "prompt", "message", "text"):
-        if isinstance(shown, dict) and isinstance(shown.get(name), str) and len(shown) == 1:
-            return str(shown[name])
-    return codec.dumps(shown)
+        if isinstance(plain, dict) and isinstance(plain.get(name), str) and len(plain) == 1:
+            return str(plain[name])
+    return codec.dumps(plain)
 
 
 # -- inputs and outputs

@@ -83,13 +83,13 @@ async def messages(
     chat = await _existing_chat(agent, chat_id, by, recipe)
     if chat is None:
         return []
-    shown: list[dict[str, Any]] = []
+    message_list: list[dict[str, Any]] = []
     for exchange in await to_thread(chat.shown):
         words = asked_words(exchange, chat.guest)
-        shown.append(user_message(exchange.run, words, guest=chat.guest))
+        message_list.append(user_message(exchange.run, words, guest=chat.guest))
         if exchange.replies:
-            shown.append(assistant_message(exchange, recipe=recipe, guest=chat.guest))
-    return shown
+            message_list.append(assistant_message(exchange, recipe=recipe, guest=chat.guest))
+    return message_list
 
 
 async def _existing_chat(
@@ -133,12 +133,12 @@ class UiChat(Chat):
 
     def _continued(self, request: ChatRequest) -> tuple[RunView, RunView | None]:
         """Return the run of the message that the client continues, and the live one."""
-        named = self.store.run(request.continues)
-        run = named if named is not None and named.thread == self.id else None
+        turn = self.store.run(request.continues)
+        run = turn if turn is not None and turn.thread == self.id else None
         if run is None:
             last = self.store.last_run(self.id)
-            shown = client_message(request.held.get(request.continues)).tools
-            if last is not None and any(c.id in shown for c in self.store.calls_of(last.id)):
+            tools = client_message(request.held.get(request.continues)).tools
+            if last is not None and any(c.id in tools for c in self.store.calls_of(last.id)):
                 run = last  # the front end has its own ids for messages
         view = self.view("" if run is None else run.id)
         if run is not None:
@@ -244,10 +244,10 @@ def read_request(body: object) -> ChatRequest:
 
 def _messages(data: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the messages, with every field that is used checked."""
-    given = data.get("messages", [data["message"]] if "message" in data else None)
-    if not isinstance(given, list) or not given:
+    messages = data.get("messages", [data["message"]] if "message" in data else None)
+    if not isinstance(messages, list) or not messages:
         raise InvalidCall("messages: post at least one message", "messages")
-    return [_message(message, f"messages[{n}]") for n, message in enumerate(given)]
+    return [_message(message, f"messages[{n}]") for n, message in enumerate(messages)]
 
 
 def _message(message: object, path: str) -> dict[str, Any]:
@@ -307,17 +307,17 @@ def _answers(message: Mapping[str, Any]) -> Iterator[ToolPart]:
 
 
 def _by_approval(data: Mapping[str, Any], name: str) -> Mapping[str, Json]:
-    given = data.get(name, {})
-    if not isinstance(given, Mapping):
+    decisions = data.get(name, {})
+    if not isinstance(decisions, Mapping):
         raise InvalidCall(f"{name}: pass an object, by approval id", name)
-    return given
+    return decisions
 
 
 def _stops(data: Mapping[str, Any]) -> frozenset[str]:
-    given = data.get("stop", [])
-    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+    stops = data.get("stop", [])
+    if not isinstance(stops, list) or not all(isinstance(name, str) for name in stops):
         raise InvalidCall("stop: pass a list of approval ids", "stop")
-    return frozenset(given)
+    return frozenset(stops)
 
 
 # -- answers as decisions

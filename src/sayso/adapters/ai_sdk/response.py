@@ -31,8 +31,8 @@ class UiResponse(ChatResponse):
     message: str
 
     def start(self) -> Chunk:
-        named = {"messageId": self.message} if self.message else {}
-        return {"type": "start", **named}
+        ids = {"messageId": self.message} if self.message else {}
+        return {"type": "start", **ids}
 
     async def news(self) -> Iterable[Chunk]:
         return self.writer.write(self.view.replies, self.draft)
@@ -126,8 +126,8 @@ class StreamWriter:
         """Send what has changed; ``draft`` is the text of the next reply so far."""
         if not self._stepping:
             # A client may show what was never stored, and may post only one call of a step.
-            seen = [any(row.id in self._tools for row in reply.rows) for reply in replies]
-            with_calls = (number for number, shown in enumerate(seen, 1) if shown)
+            started = [any(row.id in self._tools for row in reply.rows) for reply in replies]
+            with_calls = (number for number, is_started in enumerate(started, 1) if is_started)
             self._steps = max([min(self._steps, len(replies)), *with_calls])
         first = max(self._steps - 1, 0)
         words = words_of(replies, self._guest)

@@ -61,15 +61,15 @@ class Chat:
 
     def shown(self) -> list[Exchange]:
         """Return the whole chat, with the rows of its calls, and input that is not stored yet."""
-        shown = exchanges(self.store, self.id)
+        exchange_list = exchanges(self.store, self.id)
         opening = self.listener.opening.get(self.id)
-        if opening is not None and opening.run not in {"", *(e.run for e in shown)}:
-            shown.append(Exchange(opening.words, opening.run))
-        for exchange in shown:
+        if opening is not None and opening.run not in {"", *(e.run for e in exchange_list)}:
+            exchange_list.append(Exchange(opening.words, opening.run))
+        for exchange in exchange_list:
             view = self.view(exchange.run)
             for reply in exchange.replies:
                 view.fill(reply)
-        return shown
+        return exchange_list
 
     # -- new input
 
@@ -99,8 +99,12 @@ class Chat:
     def _answering(self, words: str) -> RunView | None:
         """Return the live run that answers this input, so that regenerating starts no other."""
         live = self.store.live_run(self.id)
-        shown = exchanges(self.store, self.id) if live is not None else []
-        if live is None or not shown or (shown[-1].run, shown[-1].words) != (live.id, words):
+        exchange_list = exchanges(self.store, self.id) if live is not None else []
+        if (
+            live is None
+            or not exchange_list
+            or (exchange_list[-1].run, exchange_list[-1].words) != (live.id, words)
+        ):
             return None
         return self.view(live.id)
 
@@ -224,8 +228,8 @@ def is_own_chat(store: Store, chat: str, by: Reviewer) -> bool | None:
     owner = owner_of(store, chat)
     if owner in (None, by.name):
         return None if owner is None else True
-    asked = requests_in(store, chat) if by.role == "reviewer" else []
-    if by.role != "admin" and not any(may_see(by, call) for call in asked):
+    requests = requests_in(store, chat) if by.role == "reviewer" else []
+    if by.role != "admin" and not any(may_see(by, call) for call in requests):
         raise _unknown(chat)
     return False
 

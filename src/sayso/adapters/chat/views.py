@@ -120,7 +120,7 @@ class Exchange:
 
 def exchanges(store: Store, thread: str) -> list[Exchange]:
     """Return the whole chat, without the rows of its calls."""
-    found: list[Exchange] = []
+    exchange_list: list[Exchange] = []
     words = ""
     for _, body in store.messages(thread):
         message = codec.loads(body)
@@ -129,10 +129,10 @@ def exchanges(store: Store, thread: str) -> list[Exchange]:
         elif message["role"] == "assistant":
             run = message.get("run", "")
             # User messages in the middle of a run are the agent's own.
-            if not found or found[-1].run != run:
-                found.append(Exchange(words, run))
-            found[-1].replies.append(_reply(message))
-    return found
+            if not exchange_list or exchange_list[-1].run != run:
+                exchange_list.append(Exchange(words, run))
+            exchange_list[-1].replies.append(_reply(message))
+    return exchange_list
 
 
 def _reply(message: Mapping[str, Any]) -> Reply:
@@ -361,11 +361,11 @@ def _name_only(call: Call) -> ToolView:
 def _unreadable(slot: CallSlot) -> ToolView:
     """Return the view of a call that could not be made at all; the model was told why."""
     try:
-        given = codec.loads(slot.arguments or "{}")
+        arguments = codec.loads(slot.arguments or "{}")
     except ValueError:
-        given = slot.arguments
+        arguments = slot.arguments
     text = codec.loads(slot.error)["error"] if slot.error else "This call is no longer on record."
-    return ToolView(slot.id, slot.name, given, end=Outcome("error", text))
+    return ToolView(slot.id, slot.name, arguments, end=Outcome("error", text))
 
 
 def tool_view(call: Call, *, running: bool = False) -> ToolView:
@@ -393,14 +393,14 @@ def _name(call: Call) -> str:
 
 def _asked(question: dict[str, Any]) -> dict[str, Json]:
     """Return a question in the form in which models ask it."""
-    asked = {
+    approval = {
         "question": question["text"],
         "options": question["options"],
         "allow_multiple": question["multiple"],
         "free_text": question["free_text"],
         "schema": question["schema"],
     }
-    return {name: value for name, value in asked.items() if value is not None}
+    return {name: value for name, value in approval.items() if value is not None}
 
 
 def _outcome(call: Call, *, denies: bool) -> Outcome | None:
@@ -471,8 +471,13 @@ def card_of(call: Call, approval: str, *, running: bool = False) -> Json:
 
 
 def _decision(call: Call) -> Json:
-    made = decision_made(call)
-    if made is None:
+    decision = decision_made(call)
+    if decision is None:
         return None
-    shown = {"type": made.type, "by": made.by, "at": made.at.isoformat(), "channel": made.channel}
-    return {**shown, "message": made.message} if made.message else shown
+    decision_json = {
+        "type": decision.type,
+        "by": decision.by,
+        "at": decision.at.isoformat(),
+        "channel": decision.channel,
+    }
+    return {**decision_json, "message": decision.message} if decision.message else decision_json

@@ -171,8 +171,8 @@ def _list(
     for tool in tools:
         found.gated(own, "tool", tool.name, "the gate runs it")
     note = "Claude Code runs it, once the gate has allowed the call"
-    named = options.tools if isinstance(options.tools, list) else None
-    for name in ["Claude Code's own tools"] if named is None else named:
+    tool_names = options.tools if isinstance(options.tools, list) else None
+    for name in ["Claude Code's own tools"] if tool_names is None else tool_names:
         found.gated(own, "built-in tool", name, note)
     servers = options.mcp_servers
     if not isinstance(servers, Mapping):
@@ -315,21 +315,21 @@ class Turn:
                 # Some calls do not reach can_use_tool, which it warns about. All reach the hook.
                 warnings.simplefilter("ignore", CanUseToolShadowedWarning)
                 await client.connect(_prompt_stream(prompt))
-            ended = await self._listen(client)
+            result = await self._listen(client)
         except SaysoError:
             await client.interrupt()  # first: disconnect() waits for the current turn
             raise
         finally:
             await client.disconnect()
-        self.guarded.keep_raw(self.log.run, ended)
+        self.guarded.keep_raw(self.log.run, result)
         if self._error is not None:
             raise self._error
         if self._waiting:
             raise Paused(self.log.run)
-        if ended is None or ended.is_error:
-            why = "it closed the connection" if ended is None else ended.result or ended.subtype
+        if result is None or result.is_error:
+            why = "it closed the connection" if result is None else result.result or result.subtype
             raise SaysoError(f"Claude Code did not finish: {why}. Resume the thread to try again")
-        output = ended.result if ended.structured_output is None else ended.structured_output
+        output = result.result if result.structured_output is None else result.structured_output
         await self._save()
         await self.log.end(self.guarded.dump_output(output), content="")
         return output
@@ -373,14 +373,14 @@ class Turn:
                 coverage.check()
 
     async def _options(self, prompt: Any) -> ClaudeAgentOptions:
-        given = self.guarded.options
+        user_options = self.guarded.options
         options = replace(
-            given,
+            user_options,
             can_use_tool=self._may_use,
-            hooks=self._hooks(given.hooks or {}),
+            hooks=self._hooks(user_options.hooks or {}),
             # Not inherited from the environment of this process either.
-            env={**given.env, _BARE: "0"},
-            mcp_servers=self._servers(given.mcp_servers),
+            env={**user_options.env, _BARE: "0"},
+            mcp_servers=self._servers(user_options.mcp_servers),
         )
         # Claude Code adds the last message itself: it is the prompt of this run.
         before = copy.copy(self.log)
@@ -389,7 +389,10 @@ class Turn:
         as_blocks = [{"type": "text", "text": prompt}]
         if last["role"] == "user" and last["content"] in (prompt, as_blocks):
             before.messages.pop()
-        session, folder = str(uuid.uuid4()), await to_thread(os.path.realpath, given.cwd or ".")
+        session, folder = (
+            str(uuid.uuid4()),
+            await to_thread(os.path.realpath, user_options.cwd or "."),
+        )
         entries: Any = before.transcript(session, folder, __cli_version__)
         if entries:
             store = InMemorySessionStore()
@@ -426,17 +429,17 @@ class Turn:
             if block is None:
                 return {"content": [{"type": "text", "text": _WAITS}], "is_error": True}
             content = block["content"]
-            shown = [{"type": "text", "text": content}] if isinstance(content, str) else content
-            return {"content": shown, "is_error": block.get("is_error", False)}
+            blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            return {"content": blocks, "is_error": block.get("is_error", False)}
 
         schema = self.guarded._own_tools[tool.name].parameters
         return replace(tool, input_schema=dict(schema), handler=handler)
 
     def _id_of_call(self, name: str, args: Mapping[str, Any]) -> str:
         """Return the id of the call: Claude Code does not pass it on to the tool."""
-        wanted = codec.canonical(dict(args))
+        canonical_args = codec.canonical(dict(args))
         for index, (tool, written, id) in enumerate(self._next):
-            if tool == name and written == wanted.decode():
+            if tool == name and written == canonical_args.decode():
                 del self._next[index]
                 return id
         raise SaysoError(f"{name} was called, but no reply of the model asks for it")
@@ -659,11 +662,11 @@ def _schema(given: Any) -> dict[str, Any]:
     if isinstance(given, Mapping):
         if isinstance(given.get("type"), str) and "properties" in given:
             return dict(given)
-        known = {
+        declared = {
             name: {"type": _TYPES[kind]} if kind in _TYPES else TypeAdapter(kind).json_schema()
             for name, kind in given.items()
         }
-        return {"type": "object", "properties": known, "required": list(known)}
+        return {"type": "object", "properties": declared, "required": list(declared)}
     if is_typeddict(given) or isinstance(given, type):
         return TypeAdapter(given).json_schema()
     raise InvalidCall(f"the input schema {given!r:.60} is not one that the SDK takes", "tools")
@@ -676,6 +679,6 @@ def _result(id: str, outcome: Outcome) -> Block:
     value = outcome.value if isinstance(outcome.value, Mapping) else {"content": outcome.text}
     content = value.get("content", "")
     if outcome.notice:
-        shown = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
-        content = [{"type": "text", "text": outcome.notice}, *shown]
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+        content = [{"type": "text", "text": outcome.notice}, *blocks]
     return result_block(id, content, is_error=bool(value.get("is_error")))

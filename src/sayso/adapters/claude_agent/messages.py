@@ -101,12 +101,16 @@ class MessageLog(ConversationLog):
 
     async def add_results(self, results: Iterable[Block]) -> None:
         """Store results of the last reply's calls that are not stored yet."""
-        known = self.results
-        made = self.calls_made
-        new = [b for b in results if b["tool_use_id"] in made and b["tool_use_id"] not in known]
+        results_by_id = self.results
+        calls = self.calls_made
+        new = [
+            b
+            for b in results
+            if b["tool_use_id"] in calls and b["tool_use_id"] not in results_by_id
+        ]
         if new:
-            shown = " ".join(text_of(block["content"]) for block in new)
-            await self.append({"role": "tool", "content": shown, "blocks": new})
+            text = " ".join(text_of(block["content"]) for block in new)
+            await self.append({"role": "tool", "content": text, "blocks": new})
             self.results |= {block["tool_use_id"]: block for block in new}
 
     def transcript(self, session: str, folder: str, version: str) -> list[dict[str, Any]]:

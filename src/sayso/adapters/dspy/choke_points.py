@@ -92,8 +92,8 @@ def _normalize(tool: dspy.Tool, args: dict[str, Json]) -> Mapping[str, Json]:
 
 def as_shown(tool: dspy.Tool, values: dict[str, Any]) -> dict[str, Json]:
     """Return validated arguments as people see them."""
-    known: Mapping[str, Any] = tool.args or {}
-    defaults = {name: rules["default"] for name, rules in known.items() if "default" in rules}
+    parameters: Mapping[str, Any] = tool.args or {}
+    defaults = {name: rules["default"] for name, rules in parameters.items() if "default" in rules}
     return {**defaults, **to_jsonable_python(values, by_alias=True, fallback=str)}
 
 
@@ -150,18 +150,22 @@ def _refuse_added(tool: dspy.Tool, place: Place) -> None:
 
 
 def _inner_call(tool: dspy.Tool, kwargs: dict[str, Any], original: Any) -> FrameworkCall:
-    shown: dict[str, Json] = to_jsonable_python(kwargs, by_alias=True, fallback=str)
+    plain_args: dict[str, Json] = to_jsonable_python(kwargs, by_alias=True, fallback=str)
 
     async def run(args: dict[str, Json]) -> Any:
         # Pass the objects themselves where nobody has changed them.
-        same = {name for name, value in args.items() if name in shown and shown[name] == value}
-        given = {**args, **{name: kwargs[name] for name in same}}
-        check_validated(as_shown(tool, tool._validate_and_parse_args(**given)))
+        same = {
+            name for name, value in args.items() if name in plain_args and plain_args[name] == value
+        }
+        arguments = {**args, **{name: kwargs[name] for name in same}}
+        check_validated(as_shown(tool, tool._validate_and_parse_args(**arguments)))
         with tool_call(id(tool)):
-            value = original(tool, **given)
+            value = original(tool, **arguments)
             return await value if inspect.isawaitable(value) else value
 
-    return FrameworkCall(id="", tool=framework_tool(tool), args=shown, run=run, passed=id(tool))
+    return FrameworkCall(
+        id="", tool=framework_tool(tool), args=plain_args, run=run, passed=id(tool)
+    )
 
 
 def _value(outcome: Outcome) -> Any:

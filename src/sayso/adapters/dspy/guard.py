@@ -259,8 +259,10 @@ class LoopCalls:
             if name in self.guarded:
                 tool = self.tools[name]
                 run = _runner(tool)
-                known = self.guarded[name]
-                calls.append(FrameworkCall(id=key, tool=known, args=args, run=run, passed=id(tool)))
+                guarded_tool = self.guarded[name]
+                calls.append(
+                    FrameworkCall(id=key, tool=guarded_tool, args=args, run=run, passed=id(tool))
+                )
             elif name != self.final_tool:
                 await turn.thread.gone(key, name)
         turn.expect(calls)
@@ -329,8 +331,8 @@ def _calls_of(prediction: dspy.Prediction) -> list[tuple[str, dict[str, Json]]]:
     """Return the calls of a reply: the name of each tool, and the arguments."""
     if "next_tool_name" in prediction:
         return [(str(prediction.next_tool_name), dict(prediction.next_tool_args or {}))]
-    made = ToolCalls.model_validate(prediction.get("tool_calls") or {"tool_calls": []})
-    return [(call.name, dict(call.args or {})) for call in made.tool_calls]
+    tool_calls = ToolCalls.model_validate(prediction.get("tool_calls") or {"tool_calls": []})
+    return [(call.name, dict(call.args or {})) for call in tool_calls.tool_calls]
 
 
 def _runner(tool: dspy.Tool) -> Callable[[dict[str, Json]], Any]:
@@ -452,10 +454,10 @@ class Turn:
 
 
 def _shown(reply: Json) -> Body:
-    made = (reply.get("tool_calls") or {}).get("tool_calls", [])
+    tool_calls = (reply.get("tool_calls") or {}).get("tool_calls", [])
     if reply.get("next_tool_name"):
-        made = [{"name": reply["next_tool_name"], "args": reply.get("next_tool_args")}]
-    calls = [(call.get("id") or "", call["name"], codec.dumps(call["args"])) for call in made]
+        tool_calls = [{"name": reply["next_tool_name"], "args": reply.get("next_tool_args")}]
+    calls = [(call.get("id") or "", call["name"], codec.dumps(call["args"])) for call in tool_calls]
     content = reply.get("next_thought")
     return shown(content if isinstance(content, str) else "", calls)
 

@@ -168,11 +168,11 @@ class Guarded(StreamingAgent[TurnLog, Stream]):
                 if emit is not None and turn is not None and turn.live:
                     emit(event)
                 events.append(event)
-        ended = await sessions.get_session(
+        stored_session = await sessions.get_session(
             app_name=runner.app_name, user_id=user, session_id=session_id
         )
-        assert ended is not None
-        return events, ended.events[len(history) :]
+        assert stored_session is not None
+        return events, stored_session.events[len(history) :]
 
     def place(self) -> CallPlace | None:
         return place_in_call(self.gate)
@@ -225,11 +225,11 @@ def _output_type(agent: BaseAgent) -> type[BaseModel] | None:
 
 def _agents_below(root: BaseAgent) -> Iterator[BaseAgent]:
     """Yield an agent, its sub-agents, and the agents that it uses as tools."""
-    known = [root]
-    for agent in known:
+    agents = [root]
+    for agent in agents:
         yield agent
         used = [tool.agent for tool in _tools_of(agent) if isinstance(tool, AgentTool)]
-        known += [each for each in (*agent.sub_agents, *used) if each not in known]
+        agents += [each for each in (*agent.sub_agents, *used) if each not in agents]
 
 
 def _tools_of(agent: BaseAgent) -> Iterator[Any]:

@@ -205,9 +205,11 @@ async def _kept_replies(
     key = f"{place_of_unguarded(place, input).key}/reply"
 
     async def ask() -> Any:
-        whole = [response async for response in live if not response.partial]
-        name_calls(whole, key)
-        return [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in whole]
+        responses = [response async for response in live if not response.partial]
+        name_calls(responses, key)
+        return [
+            each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in responses
+        ]
 
     calls = FrameworkThread(place.gate, place.thread, policy=place.policy)
     for response in responses_of(await kept(await calls.open(), key, ask)):

@@ -75,10 +75,10 @@ def change_everywhere(base: Any, name: str, change: Callable[[type, Any], Any]) 
             changed.__dict__["changed_by_sayso"] = True
             setattr(kind, name, changed)
 
-    known = [base]
-    for kind in known:
+    kinds = [base]
+    for kind in kinds:
         change_in(kind)
-        known += [each for each in kind.__subclasses__() if each not in known]
+        kinds += [each for each in kind.__subclasses__() if each not in kinds]
     own = vars(base).get("__init_subclass__")
 
     def init_subclass(kind: Any, /, **options: Any) -> None:
@@ -161,13 +161,13 @@ async def _gated(tool: Any, run: Run, args: dict[str, Any], context: ToolContext
             return await run(args)
     turn = current_turn.get()
     key = None if turn is None or place.call is not None else turn.key_of(context)
-    made = _framework_call(tool, run, args, context)
+    call = _framework_call(tool, run, args, context)
     if turn is not None and key is not None:
-        return _result(await turn.outcome(replace(made, id=key), context))
+        return _result(await turn.outcome(replace(call, id=key), context))
     part = current_part.get()
     if part is not None:
         place = replace(place, gate=part.gate, policy=part.policy)
-    return _result(await FrameworkThread.inner(place, made))
+    return _result(await FrameworkThread.inner(place, call))
 
 
 def _name_of(tool: Any, context: ToolContext) -> tuple[int, int]:
@@ -199,14 +199,14 @@ def _framework_call(
         row = place.call
         calls = FrameworkThread(place.gate, place.thread, policy=place.policy)
         key = f"{row.key}/confirmation"
-        asked = None
+        stored_call = None
         if row.attempt > 1 or row.is_read:  # it may have asked before it was paused
-            asked = await calls.find(key)
+            stored_call = await calls.find(key)
         with tool_call(_name_of(tool, context)):
-            value = None if asked is not None else await run_tool(args)
+            value = None if stored_call is not None else await run_tool(args)
             requests = context.actions.requested_tool_confirmations
             request = requests.pop(context.function_call_id or "", None)
-            if asked is None and request is None:
+            if stored_call is None and request is None:
                 return value
 
             async def stored() -> Json:
@@ -334,8 +334,8 @@ def _as_shown(parameters: Mapping[str, Any], values: Mapping[str, Any]) -> dict[
     """Return the values that a tool's function gets as JSON, with the defaults of its schema."""
     properties: Mapping[str, Any] = parameters["properties"]
     defaults = {n: rules["default"] for n, rules in properties.items() if "default" in rules}
-    known = {name: _plain(value) for name, value in values.items() if name in properties}
-    return {**defaults, **known}
+    declared = {name: _plain(value) for name, value in values.items() if name in properties}
+    return {**defaults, **declared}
 
 
 def _plain(value: Any) -> Any:

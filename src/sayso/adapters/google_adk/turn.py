@@ -167,29 +167,31 @@ class Turn:
         stored = self.log.next_reply(path)
         if stored is None:
             self.live = True
-            whole: list[LlmResponse] = []
+            response_list: list[LlmResponse] = []
             async for response in responses:
                 if response.partial:
                     yield response
                 else:
-                    whole.append(response)
-            made = name_calls(whole, f"{path}:{number}")
+                    response_list.append(response)
+            calls = name_calls(response_list, f"{path}:{number}")
             body = shown(
-                "".join(text_of(response.content) for response in whole),
-                [(call.id, call.name, codec.dumps(call.args or {})) for call in made],
+                "".join(text_of(response.content) for response in response_list),
+                [(call.id, call.name, codec.dumps(call.args or {})) for call in calls],
             )
             more = {"author": context.agent.name, "branch": context.branch}
-            await self.log.reply(path, [_dumped(response) for response in whole], **body, **more)
+            await self.log.reply(
+                path, [_dumped(response) for response in response_list], **body, **more
+            )
         else:
-            whole = responses_of(stored)
-        for call in (call for response in whole for call in calls_in(response)):
+            response_list = responses_of(stored)
+        for call in (call for response in response_list for call in calls_in(response)):
             id = call.id or ""
             key = self.log.key(path, number, id)
             self._keys[path, id] = key
             self._skipped.add(key)
             if call.name not in tools:
                 await self.log.calls.gone(key, call.name or "")
-        for response in whole:
+        for response in response_list:
             yield response
 
     # -- calls
@@ -246,13 +248,13 @@ def name_calls(responses: Sequence[LlmResponse], prefix: str) -> list[types.Func
     Calls without an id, or with that of another one, get an id that the model never sees, as in
     ADK.
     """
-    made = [call for response in responses for call in calls_in(response)]
+    calls = [call for response in responses for call in calls_in(response)]
     ids: set[str] = set()
-    for number, call in enumerate(made):
+    for number, call in enumerate(calls):
         if not call.id or call.id in ids:
             call.id = f"adk-{prefix}:{number}"
         ids.add(call.id)
-    return made
+    return calls
 
 
 def _handles_errors(context: ToolContext) -> bool:

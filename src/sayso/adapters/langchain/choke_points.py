@@ -227,8 +227,10 @@ class ToolFunction:
         @functools.wraps(function)
         def gated(*args: Any, **kwargs: Any) -> Any:
             names = inspect.signature(function).parameters
-            named = {**dict(zip(names, args, strict=False)), **kwargs}
-            return run({n: v for n, v in named.items() if n in tool.args or n not in _RUN_OPTIONS})
+            arguments = {**dict(zip(names, args, strict=False)), **kwargs}
+            return run(
+                {n: v for n, v in arguments.items() if n in tool.args or n not in _RUN_OPTIONS}
+            )
 
         return gated
 
@@ -252,12 +254,12 @@ class ToolRun:
     ) -> None:
         if isinstance(tool_input, str):
             tool_input = {next(iter(tool.args)): tool_input}
-        given = written_arguments(tool, tool._filter_injected_args(tool_input))
+        arguments = written_arguments(tool, tool._filter_injected_args(tool_input))
         self.tool = tool
         self.made: dict[str, Any] = {
             "name": tool.name,
             "id": options.get("tool_call_id"),
-            "args": given,
+            "args": arguments,
         }
         self.config = options.get("config") or var_child_runnable_config.get() or {}
         injected = tool_input.keys() - tool._filter_injected_args(tool_input)
@@ -285,8 +287,8 @@ class ToolRun:
 
     async def _interrupting(self, place: Place) -> Any:
         runtime: Any = SimpleNamespace(config=self.config)
-        made: Any = {**self.made, "type": "tool_call"}
-        request = ToolCallRequest(tool_call=made, tool=self.tool, state=None, runtime=runtime)
+        tool_call: Any = {**self.made, "type": "tool_call"}
+        request = ToolCallRequest(tool_call=tool_call, tool=self.tool, state=None, runtime=runtime)
 
         async def execute(changed: ToolCallRequest) -> Any:
             assert changed.tool is not None

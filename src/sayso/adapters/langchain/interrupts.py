@@ -59,21 +59,21 @@ class InterruptAnswers:
         while True:
             name = f"{self.key}/answer {self._count}"
             answered = await self.thread.find(name) is not None
-            asked = await self._waiting(keys)
-            if not asked and not answered:
+            waiting = await self._waiting(keys)
+            if not waiting and not answered:
                 return
             try:
                 value = call_interrupt(
-                    show(asked, error) if asked else None, response_schema=_expected(asked)
+                    show(waiting, error) if waiting else None, response_schema=_expected(waiting)
                 )
             except GraphInterrupt:
-                if asked:
+                if waiting:
                     raise
                 return  # answered in another branch of the thread's history, and settled since
             self._count += 1
             again, self._last = value in self._last, [value]
-            take = read if _answers_this(value, asked, again) else _refuse
-            error = await self.thread.once(name, partial(self._record, value, asked, take))
+            take = read if _answers_this(value, waiting, again) else _refuse
+            error = await self.thread.once(name, partial(self._record, value, waiting, take))
 
     async def _waiting(self, keys: Sequence[str]) -> list[Request]:
         """Return the requests that wait, each with the decisions that LangChain allows here.
@@ -107,8 +107,8 @@ def _answers_this(value: Any, asked: Sequence[Request], again: bool) -> bool:
     first = all(r.kind != "in_doubt" and r.revision == 1 for r in asked)
     if first and not again:
         return True
-    named = value.get("digests", [value.get("digest")]) if isinstance(value, Mapping) else []
-    return bool(named == [request.digest for request in asked])
+    digests = value.get("digests", [value.get("digest")]) if isinstance(value, Mapping) else []
+    return bool(digests == [request.digest for request in asked])
 
 
 def _refuse(value: Any, asked: Sequence[Request]) -> list[Decision]:
@@ -194,10 +194,10 @@ def _agent_inbox_decisions(value: Any, requests: Sequence[Request]) -> list[dict
         return None
     if not all(reply.get("type") in tuple(_INBOX) for reply in listed):
         return None
-    shown = [*map(framework_arguments, requests), *[None] * len(listed)]
+    written_args = [*map(framework_arguments, requests), *[None] * len(listed)]
     return [
         _agent_inbox_decision(_INBOX[reply["type"]], reply["args"], was)
-        for reply, was in zip(listed, shown, strict=False)
+        for reply, was in zip(listed, written_args, strict=False)
     ]
 
 
@@ -207,8 +207,11 @@ def _agent_inbox_decision(type: str, args: Any, shown: Any) -> dict[str, Any]:
         sent = args.get("args", args) if isinstance(args, Mapping) else args
         return {"type": type} if sent == shown else {"type": type, "args": sent}
     if type == "edit":
-        named = isinstance(args, Mapping) and {"action", "args"} == set(args)
-        return {"type": type, "edited_action": {**args, "name": args["action"]} if named else args}
+        is_action = isinstance(args, Mapping) and {"action", "args"} == set(args)
+        return {
+            "type": type,
+            "edited_action": {**args, "name": args["action"]} if is_action else args,
+        }
     return {"type": type, "message": args} if type == "respond" else {"type": type}
 
 
@@ -238,14 +241,14 @@ class InterruptQuestions:
 
     async def answers(self, interrupts: Iterable[Interrupt]) -> Any:
         """Return the command to resume with; None if nothing is answered."""
-        found: dict[str, Any] = {}
+        answer_values: dict[str, Any] = {}
         for interrupt in interrupts:
             _, row = await read(self.thread.store, self._last, interrupt)
             if row is not None and row.status is CallStatus.RESPONDED:
-                found[interrupt.id] = codec.loads(row.result or "null")
+                answer_values[interrupt.id] = codec.loads(row.result or "null")
             elif row is not None and row.status in _UNANSWERED:
-                found[interrupt.id] = refusal(interrupt.value, _why(row))
-        return Command(resume=found) if found else None
+                answer_values[interrupt.id] = refusal(interrupt.value, _why(row))
+        return Command(resume=answer_values) if answer_values else None
 
     async def should_stay(self, stop: Breakpoint, *, asks: bool) -> bool:
         """Return whether people decided that a graph stays where it stopped. Raises ``Paused``
@@ -316,12 +319,12 @@ class InterruptQuestions:
         """
         key = base = f"{_KEY}{interrupt.id}"
         takes_no = refusal(interrupt.value, "") is not None
-        asked = 1
+        times = 1
         while (row := self._row("ask", key)) is not None:
             if row.status not in _UNANSWERED or takes_no:
                 break
-            asked += 1
-            key = f"{base}#{asked}"
+            times += 1
+            key = f"{base}#{times}"
         return key, row
 
 
@@ -411,11 +414,11 @@ def _middleware_actions(value: Any) -> list[tuple[str, Sequence[str]]] | None:
     """Return the tools that LangChain's middleware asks about, and the decisions it allows."""
     try:
         allowed = {c["action_name"]: c["allowed_decisions"] for c in value["review_configs"]}
-        asked = [(made["name"], allowed[made["name"]]) for made in value["action_requests"]]
-        can = all(decision_schemas(name, {}, decisions) for name, decisions in asked)
+        actions = [(action["name"], allowed[action["name"]]) for action in value["action_requests"]]
+        can = all(decision_schemas(name, {}, decisions) for name, decisions in actions)
     except (TypeError, KeyError, IndexError):
         return None
-    return asked if asked and can else None
+    return actions if actions and can else None
 
 
 # The agent inbox: one reply for each request, in a list.
@@ -425,11 +428,11 @@ def _agent_inbox_actions(value: Any) -> list[tuple[str, Mapping[str, Any]]] | No
     """Return the actions that an agent inbox value shows, and the replies that it allows."""
     listed = value if isinstance(value, list) else [value]
     try:
-        asked = [(str(item["action_request"]["action"]), item["config"]) for item in listed]
-        can = all(any(config.get(name) for name in _REPLIES) for _, config in asked)
+        actions = [(str(item["action_request"]["action"]), item["config"]) for item in listed]
+        can = all(any(config.get(name) for name in _REPLIES) for _, config in actions)
     except (TypeError, KeyError, IndexError, AttributeError):
         return None
-    return asked if asked and can else None
+    return actions if actions and can else None
 
 
 _REPLIES = {
@@ -514,8 +517,8 @@ def _fields(given: Any) -> dict[str, Any] | None:
 def _field(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of one field, as far as the field says."""
     kind = spec.get("type")
-    named = _TYPES.get(str(kind), kind)
-    rules: dict[str, Any] = {"type": named} if named in _KNOWN else {}
+    type_name = _TYPES.get(str(kind), kind)
+    rules: dict[str, Any] = {"type": type_name} if type_name in _KNOWN else {}
     options = spec.get("options", spec.get("choices", spec.get("enum")))
     if isinstance(options, list) and options:
         rules["enum"] = [_option(option).answer for option in options]

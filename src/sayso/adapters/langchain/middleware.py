@@ -159,8 +159,8 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
         thread = await self._tools.thread(config).open()
         last = next((m for m in response.result if isinstance(m, AIMessage)), None)
         run = await read(self.gate.store, self.gate.store.run, thread.run)
-        ended = last is not None and not last.tool_calls and not thread.driven
-        if not ended or run is None or run.status not in LIVE:
+        is_over = last is not None and not last.tool_calls and not thread.driven
+        if not is_over or run is None or run.status not in LIVE:
             return
         if not graph_of(config) or not (run.asked or run.ready or run.owner):
             finish = Finish(thread=thread.thread, run=thread.run, status="done", token=run.token)
@@ -181,10 +181,10 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
             return None
         config = running_config()
         thread = await self._tools.thread(config).open()
-        made = [call for call in last.tool_calls if call["id"] is not None]
-        keys = [key_of(config, state, call) for call in made]
+        calls_with_id = [call for call in last.tool_calls if call["id"] is not None]
+        keys = [key_of(config, state, call) for call in calls_with_id]
         await check_no_other_agent(thread, config, keys)
-        asked = {key for key in keys if await thread.find(key) is not None}
+        stored_keys = {key for key in keys if await thread.find(key) is not None}
         # A process that has not called the model does not know its tools. Calls without a row are
         # then asked about where they would run.
         calls = [
@@ -194,8 +194,8 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
                 args=call["args"],
                 note=text_beside(state, str(call["id"])),
             )
-            for key, call in zip(keys, made, strict=True)
-            if call["name"] in self._known and key not in asked
+            for key, call in zip(keys, calls_with_id, strict=True)
+            if call["name"] in self._known and key not in stored_keys
         ]
         try:
             await thread.ask(calls)

@@ -82,8 +82,8 @@ def is_part_of_running_call(config: Mapping[str, Any], thread: str) -> bool:
     They do not if it was started without the config of the graph that makes the call, for example
     on another OS thread, or with its own thread.
     """
-    known = _step.get()
-    return bool(known) and thread_id(config, "") == thread and _step_of(config) == known
+    step = _step.get()
+    return bool(step) and thread_id(config, "") == thread and _step_of(config) == step
 
 
 @dataclass
@@ -183,12 +183,12 @@ class ToolGate:
         made, tool = request.tool_call, request.tool
         assert tool is not None
         raised: list[Exception] = []
-        seen = request.override(tool=observed(tool, made["args"], raised))
+        observed_request = request.override(tool=observed(tool, made["args"], raised))
         step = _step_of(request.runtime.config)
 
         async def effect(args: dict[str, Json]) -> Any:
             with context_value(_step, step):
-                changed = seen.override(tool_call={**made, "args": args})
+                changed = observed_request.override(tool_call={**made, "args": args})
                 return await bubbling(thread.run, run(changed))
 
         return FrameworkCall(
@@ -264,8 +264,8 @@ def key_of(config: Mapping[str, Any], state: Any, call: Mapping[str, Any]) -> st
     """
     if state is None:  # made in a node of the user, or in a task: those are named by LangGraph
         task = codec.sha256(str(config["configurable"]["checkpoint_ns"]).encode())[:8]
-        made = call["id"] or codec.sha256(codec.canonical([call["name"], call["args"]]))[:16]
-        return f"{graph_of(config)}{made}@{task}"
+        call_id = call["id"] or codec.sha256(codec.canonical([call["name"], call["args"]]))[:16]
+        return f"{graph_of(config)}{call_id}@{task}"
     return f"{graph_of(config)}{numbered_id(state, call, graph=_graph(config))}"
 
 
@@ -323,14 +323,14 @@ def _step_of(config: Mapping[str, Any]) -> str:
 
 def thread_id(config: Mapping[str, Any], default: str | None = None) -> str:
     """Return the thread of a config. Raises ``InvalidCall`` if there is none, and no default."""
-    found = (config.get("configurable") or {}).get("thread_id", default)
-    if found is None:
+    value = (config.get("configurable") or {}).get("thread_id", default)
+    if value is None:
         raise InvalidCall(
             "a guarded agent needs a thread: pass "
             'config={"configurable": {"thread_id": "…"}}, and use a checkpointer',
             "thread_id",
         )
-    return str(found)
+    return str(value)
 
 
 def reviewer_of(config: Mapping[str, Any]) -> str:
@@ -360,11 +360,11 @@ _described: dict[str, tuple[BaseTool, FrameworkTool]] = {}
 
 def described(tool: BaseTool) -> FrameworkTool:
     """Describe a tool. It declares nothing, so its calls need approval."""
-    known = _described.get(tool.name)
-    if known is None or known[0] is not tool:
+    entry = _described.get(tool.name)
+    if entry is None or entry[0] is not tool:
         own = SUB_AGENT_TERMS if _delegates(tool) else None
-        known = _described[tool.name] = tool, framework_tool(tool, own=own)
-    return known[1]
+        entry = _described[tool.name] = tool, framework_tool(tool, own=own)
+    return entry[1]
 
 
 def _delegates(tool: BaseTool) -> bool:
@@ -444,10 +444,10 @@ _arguments: dict[str, tuple[BaseTool, _Arguments]] = {}
 
 
 def _arguments_of(tool: BaseTool) -> _Arguments:
-    known = _arguments.get(tool.name)
-    if known is None or known[0] is not tool:
-        known = _arguments[tool.name] = tool, _Arguments(tool)
-    return known[1]
+    entry = _arguments.get(tool.name)
+    if entry is None or entry[0] is not tool:
+        entry = _arguments[tool.name] = tool, _Arguments(tool)
+    return entry[1]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -478,16 +478,16 @@ def numbered_id(state: Any, call: Mapping[str, Any], graph: Any = None) -> str:
     counted only if the reply has no id, or its graph has no checkpoints to remember it.
     """
     reply = _reply_with(state, call["id"])
-    made = [] if reply is None else [c for c in reply.tool_calls if c["id"] == call["id"]]
-    wanted = call["name"], call["args"]
-    index = next((n for n, c in enumerate(made) if (c["name"], c["args"]) == wanted), 0)
+    calls = [] if reply is None else [c for c in reply.tool_calls if c["id"] == call["id"]]
+    target = call["name"], call["args"]
+    index = next((n for n, c in enumerate(calls) if (c["name"], c["args"]) == target), 0)
     starts_over = getattr(graph, "checkpointer", None) is False
     if reply is not None and reply.id and not starts_over:
         digest = codec.sha256(reply.id.encode())[:8]
         return f"{call['id']}@{digest}" + (f"#{index + 1}" if index else "")
     replies = [message for message in _messages(state) if isinstance(message, AIMessage)]
     ids = [c["id"] for message in replies for c in message.tool_calls]
-    number = ids.count(call["id"]) - len(made) + index + 1
+    number = ids.count(call["id"]) - len(calls) + index + 1
     return f"{call['id']}" if number == 1 else f"{call['id']}#{number}"
 
 

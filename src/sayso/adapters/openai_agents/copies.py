@@ -77,9 +77,9 @@ class GuardedAgents:
         return copied
 
     def _copy(self, agent: Any) -> Agent[Any]:
-        known = self._copies.get(id(agent))
-        if known is not None:
-            return known[1]
+        known_copy = self._copies.get(id(agent))
+        if known_copy is not None:
+            return known_copy[1]
         _check(agent)
         if any(other.name == agent.name for other in self.agents):
             raise InvalidCall(
@@ -218,8 +218,8 @@ def _starting(agent: Any, input: Any, options: dict[str, Any]) -> Iterator[_Star
     if is_guarded(agent) or run is None:
         yield _Start(agent, options)
         return
-    given = options.get("run_config")
-    config = RunConfig(**given) if isinstance(given, dict) else given or RunConfig()
+    run_config = options.get("run_config")
+    config = RunConfig(**run_config) if isinstance(run_config, dict) else run_config or RunConfig()
     guarded_options = {**options, "run_config": replace(config, model=None)}
     original, copied = delegated_agent()
     if agent is original:

@@ -325,8 +325,8 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
         return Interruption(**values, call_id=call.key, item=item)
 
     def known_tools(self) -> Iterable[FrameworkTool]:
-        known = [guarded_tool_of(tool) for agent in self._agents for tool in agent.tools]
-        return [tool.framework_tool for tool in known if tool is not None]
+        tools = [guarded_tool_of(tool) for agent in self._agents for tool in agent.tools]
+        return [tool.framework_tool for tool in tools if tool is not None]
 
     async def _run_turn(self, log: ItemLog) -> Any:
         active = ActiveRun(log.calls, log, self._config)
@@ -395,9 +395,9 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
 
 def output_type(agent: Agent[Any]) -> Any:
     """Return the type of an agent's output; None if only the SDK could read it."""
-    wanted = agent.output_type
-    is_schema = isinstance(wanted, AgentOutputSchemaBase)
-    return getattr(wanted, "output_type", None) if is_schema else wanted
+    output_type = agent.output_type
+    is_schema = isinstance(output_type, AgentOutputSchemaBase)
+    return getattr(output_type, "output_type", None) if is_schema else output_type
 
 
 class Runner:

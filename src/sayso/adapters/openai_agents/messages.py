@@ -282,6 +282,6 @@ def _dump(item: Any) -> dict[str, Any]:
 
 def _shown(output: Items) -> Body:
     parts = [p for item in output if item.get("type") == "message" for p in item["content"]]
-    made = [item for item in output if item.get("type") == "function_call"]
-    calls = [(item["call_id"], item["name"], item["arguments"]) for item in made]
+    model_calls = [item for item in output if item.get("type") == "function_call"]
+    calls = [(item["call_id"], item["name"], item["arguments"]) for item in model_calls]
     return shown("".join(part.get("text") or "" for part in parts), calls)

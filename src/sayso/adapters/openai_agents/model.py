@@ -162,18 +162,20 @@ class LoggedModel(CheckedModel):
         with active.remember_errors():
             made_by = {tool.name: guarded_tool_of(tool) for tool in tools}
             elsewhere = {handoff.tool_name for handoff in handoffs}
-            asked: list[FrameworkCall | None] = []
+            framework_calls: list[FrameworkCall | None] = []
             for item in output:
                 if item.type == "mcp_approval_request":
                     with suppress(InvalidCall):  # hosted_outcome tells the provider
-                        asked.append(requested_call(active.key(self.agent.name, item.id), item))
+                        framework_calls.append(
+                            requested_call(active.key(self.agent.name, item.id), item)
+                        )
                 elif item.type == "function_call" and item.name not in elsewhere:
                     key, made = active.key(self.agent.name, item.call_id), made_by.get(item.name)
                     if made is None:
                         await active.calls.gone(key, item.name)
                     else:
-                        asked.append(made.unconditional_call(active, key, item.arguments))
-            calls = [call for call in asked if call is not None]
+                        framework_calls.append(made.unconditional_call(active, key, item.arguments))
+            calls = [call for call in framework_calls if call is not None]
             for call in calls:
                 active.note_new_call(call.id)
             if await active.calls.ask(calls):

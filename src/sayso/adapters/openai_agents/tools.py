@@ -66,9 +66,9 @@ _invoke_unchecked: Any = Invoker.__call__
 def guard_tool(tool: FunctionTool, agent: Agent[Any]) -> FunctionTool:
     """Return a copy of an agent's tool that asks at the gate."""
     copied = copy.copy(tool)
-    made = GuardedTool(tool, agent, copied)
-    copied.needs_approval = made.asks
-    copied.on_invoke_tool = made.invoke
+    guarded = GuardedTool(tool, agent, copied)
+    copied.needs_approval = guarded.asks
+    copied.on_invoke_tool = guarded.invoke
     if tool.tool_input_guardrails is not None:
         copied.tool_input_guardrails = list(map(_on_stored, tool.tool_input_guardrails))
     return copied
@@ -76,8 +76,8 @@ def guard_tool(tool: FunctionTool, agent: Agent[Any]) -> FunctionTool:
 
 def guarded_tool_of(tool: Any) -> GuardedTool | None:
     """Return the guard of a tool, if the tool is one of ours."""
-    made = getattr(getattr(tool, "on_invoke_tool", None), "__self__", None)
-    return made if isinstance(made, GuardedTool) else None
+    owner = getattr(getattr(tool, "on_invoke_tool", None), "__self__", None)
+    return owner if isinstance(owner, GuardedTool) else None
 
 
 async def gated_call(
@@ -88,10 +88,10 @@ async def gated_call(
         args = codec.parse_arguments(arguments or "")
     except InvalidCall as error:
         return f"The call cannot be read: {error}"
-    made = GuardedTool(tool)
-    described = await made.described(context, args, context.tool_call_id)
+    guarded = GuardedTool(tool)
+    described = await guarded.described(context, args, context.tool_call_id)
     call = FrameworkCall(id=context.tool_call_id, tool=described, args=args)
-    return await made.result(context, call, partial(FrameworkThread.inner, place))
+    return await guarded.result(context, call, partial(FrameworkThread.inner, place))
 
 
 class GuardedTool:
@@ -300,8 +300,8 @@ def _arguments(tool: FunctionTool) -> type[BaseModel] | None:
         function = tool.__wrapped__
     except AttributeError:
         return None
-    made = function_schema(function, strict_json_schema=tool.strict_json_schema)
-    return made.params_pydantic_model
+    schema = function_schema(function, strict_json_schema=tool.strict_json_schema)
+    return schema.params_pydantic_model
 
 
 def _with_defaults(rules: Mapping[str, Any], model: type[BaseModel] | None) -> Mapping[str, Any]:
@@ -497,8 +497,10 @@ def stop_unless_refused(behavior: Any) -> Any:
         last: FunctionToolResult | None = results[0]
         if isinstance(behavior, dict):
             names = behavior.get("stop_at_tool_names", [])
-            named = (r for r in results if r.tool.name in names or r.tool.qualified_name in names)
-            last = next(named, None)
+            matching = (
+                r for r in results if r.tool.name in names or r.tool.qualified_name in names
+            )
+            last = next(matching, None)
         if last is None or await _was_refused(last):
             return ToolsToFinalOutputResult(is_final_output=False, final_output=None)
         return ToolsToFinalOutputResult(is_final_output=True, final_output=last.output)
@@ -541,9 +543,11 @@ async def _ask_user_question(
         free_text: Whether the user may also answer in their own words.
     """
     choices = tuple(Option(o.label, o.value, o.description or "") for o in options or ())
-    asked = Question(question, choices, multiple=allow_multiple, free_text=free_text or not choices)
+    user_question = Question(
+        question, choices, multiple=allow_multiple, free_text=free_text or not choices
+    )
     try:
-        answer: Any = await require_run("ask_user_question").calls.gate.ask(asked)
+        answer: Any = await require_run("ask_user_question").calls.gate.ask(user_question)
     except Rejected as no:
         decision = None if no.request is None else no.request.decision
         return f"The user will not answer. {'' if decision is None else decision.message}".strip()

@@ -139,10 +139,10 @@ class MessageLog(ConversationLog):
 
     def _unsaved(self, messages: Sequence[ModelMessage]) -> tuple[list[Body], Body]:
         """Return the tool results for people to read, and the messages that are not stored yet."""
-        known = len(self.messages)
-        grown = len(messages) > known and (not known or messages[known - 1] is self.messages[-1])
+        count = len(self.messages)
+        grown = len(messages) > count and (not count or messages[count - 1] is self.messages[-1])
         # Another capability may have cut or rewritten the history: then store all of it again.
-        new = list(messages[known:] if grown else messages)
+        new = list(messages[count:] if grown else messages)
         results = [
             {
                 "role": "tool",
@@ -312,8 +312,11 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
         return output
 
     def _output_type(self) -> list[Any]:
-        wanted = self.options.get("output_type", self._agent.output_type)
-        return [*(wanted if isinstance(wanted, list | tuple) else [wanted]), DeferredToolRequests]
+        output_type = self.options.get("output_type", self._agent.output_type)
+        return [
+            *(output_type if isinstance(output_type, list | tuple) else [output_type]),
+            DeferredToolRequests,
+        ]
 
     @cached_property
     def output_types(self) -> OutputTypes:
@@ -416,9 +419,9 @@ def _result(request: Request, value: Any, id: str) -> Decision:
     at = f"calls[{id}]"
     if isinstance(value, ToolFailed | ModelRetry):
         return _rejection(request, value.message, at)
-    given = value.return_value if isinstance(value, ToolReturn) else value
+    result = value.return_value if isinstance(value, ToolReturn) else value
     try:
-        stored = dump_result(given)
+        stored = dump_result(result)
     except PydanticSerializationError as error:
         raise InvalidDecision(f"{at}: {error}", at) from None
     return decision_from({"type": "respond", "value": stored}, request, at)

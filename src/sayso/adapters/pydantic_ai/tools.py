@@ -123,8 +123,10 @@ class Gated(FixedCapability[D], Generic[D]):
 
     async def for_run(self, ctx: RunContext[D]) -> AbstractCapability[D]:
         """Inside a call, and without a way to defer, make the agent's run part of that call."""
-        wanted = None if ctx.agent is None else ctx.agent.output_type
-        if DeferredToolRequests in (wanted if isinstance(wanted, list | tuple) else [wanted]):
+        output_type = None if ctx.agent is None else ctx.agent.output_type
+        if DeferredToolRequests in (
+            output_type if isinstance(output_type, list | tuple) else [output_type]
+        ):
             return self
         place = place_in_call(self.gate)
         return self if place is None else SubAgentGated(self.gate, self.policy, place)
@@ -335,11 +337,11 @@ class _Call(Generic[D]):
 
     def _shown(self, values: Any) -> dict[str, Json]:
         shown: dict[str, Json] = to_jsonable_python(values, by_alias=True)
-        known = self.tool.tool_def.parameters_json_schema.get("properties", {})
-        if len(shown) == 1 and not shown.keys() & known.keys():
+        properties = self.tool.tool_def.parameters_json_schema.get("properties", {})
+        if len(shown) == 1 and not shown.keys() & properties.keys():
             (inner,) = shown.values()  # one parameter that is a model: its fields are the arguments
             shown = inner if isinstance(inner, dict) else shown
-        defaults = {n: p["default"] for n, p in known.items() if "default" in p}
+        defaults = {n: p["default"] for n, p in properties.items() if "default" in p}
         return {**defaults, **shown}
 
     def _validated(self, args: dict[str, Json]) -> dict[str, Any]:

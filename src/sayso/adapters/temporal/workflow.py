@@ -86,8 +86,8 @@ async def ask(
         question = Question(question)
     if not isinstance(question, Question):
         raise InvalidCall(f"ask() takes text or a Question, not {type(question).__name__}")
-    wanted = _activity_input(requester, question_json(question), options)
-    return await _until_settled(wanted, lambda: _run_short_activity(ASK, wanted))
+    activity_input = _activity_input(requester, question_json(question), options)
+    return await _until_settled(activity_input, lambda: _run_short_activity(ASK, activity_input))
 
 
 async def confirm(
@@ -99,8 +99,10 @@ async def confirm(
 ) -> bool:
     """Ask a person to confirm a text and its details, in a workflow. Return whether they did."""
     content = {"text": text, "details": _mapping(details, "details")}
-    wanted = _activity_input(requester, content, options)
-    return bool(await _until_settled(wanted, lambda: _run_short_activity(CONFIRM, wanted)))
+    activity_input = _activity_input(requester, content, options)
+    return bool(
+        await _until_settled(activity_input, lambda: _run_short_activity(CONFIRM, activity_input))
+    )
 
 
 async def run_once(
@@ -119,8 +121,8 @@ async def run_once(
     guard = getattr(tool, "guard", None)
     name = tool if isinstance(tool, str) else tool.__name__ if guard is None else guard.tool.name
     length = _duration(timeout)
-    wanted = _activity_input(requester, _mapping(args, "args"), {})
-    return await _until_settled(wanted, _Attempts(name, wanted, length).once)
+    activity_input = _activity_input(requester, _mapping(args, "args"), {})
+    return await _until_settled(activity_input, _Attempts(name, activity_input, length).once)
 
 
 async def _run_short_activity(activity: str, wanted: ActivityInput) -> ActivityOutput | None:

@@ -147,9 +147,9 @@ def with_ids(calls: Iterable[tuple[str, str, str]], used: Collection[str]) -> tu
     Requests and results refer to a call by its id, but some servers count from zero in each reply
     or send no ids at all.
     """
-    made: list[ModelCall] = []
+    calls_with_ids: list[ModelCall] = []
     for id, name, arguments in calls:
-        if not id or id in used or any(id == other.id for other in made):
+        if not id or id in used or any(id == other.id for other in calls_with_ids):
             id = f"call_{uuid4().hex}"
-        made.append(ModelCall(id, name, arguments))
-    return tuple(made)
+        calls_with_ids.append(ModelCall(id, name, arguments))
+    return tuple(calls_with_ids)

@@ -83,13 +83,13 @@ class OpenAIChat(OpenAIModel):
         choice = self._choice(data)
         message = choice.get("message") or {}
         refusal = message.get("refusal") or ""
-        made = list(_calls(message))
+        model_calls = list(_calls(message))
         cut = _CUT.get(choice.get("finish_reason") or "")
-        finish: Finish = cut or ("refusal" if refusal else "calls" if made else "stop")
+        finish: Finish = cut or ("refusal" if refusal else "calls" if model_calls else "stop")
         used = known_call_ids(request.messages)
-        calls = with_ids((c[:3] for c in made), used) if finish == "calls" else ()
+        calls = with_ids((c[:3] for c in model_calls), used) if finish == "calls" else ()
         # Some servers expect extra fields back with their calls, such as signatures.
-        extras = zip(calls, (extra for *_, extra in made), strict=False)
+        extras = zip(calls, (extra for *_, extra in model_calls), strict=False)
         return ModelReply(
             text=content_text(message.get("content")),
             calls=calls,

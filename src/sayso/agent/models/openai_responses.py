@@ -92,8 +92,8 @@ class OpenAIResponses(OpenAIModel):
         cut = self._cut(data)
         output = [item for item in data.get("output") or () if isinstance(item, Mapping)]
         text, refusal = output_text(output)
-        made: list[tuple[str, str, str]] = []
-        asked: list[HostedApproval] = []
+        call_texts: list[tuple[str, str, str]] = []
+        approvals: list[HostedApproval] = []
         for item in output:
             kind, name = item.get("type"), item.get("name") or ""
             arguments = arguments_text(item.get("arguments"))
@@ -103,20 +103,20 @@ class OpenAIResponses(OpenAIModel):
                     "the settings"
                 )
             if kind == "function_call":
-                made.append((item.get("call_id") or "", name, arguments))
+                call_texts.append((item.get("call_id") or "", name, arguments))
             elif kind == "mcp_approval_request":
                 server = item.get("server_label") or ""
-                asked.append(HostedApproval(item["id"], server, name, arguments))
-        waits = bool(made or asked)
+                approvals.append(HostedApproval(item["id"], server, name, arguments))
+        waits = bool(call_texts or approvals)
         finish: Finish = cut or ("refusal" if refusal else "calls" if waits else "stop")
         used = known_call_ids(request.messages)
-        calls = with_ids(made, used) if finish == "calls" else ()
+        calls = with_ids(call_texts, used) if finish == "calls" else ()
         return ModelReply(
             text=text,
             calls=calls,
             finish=finish,
             refusal=refusal,
-            approvals=tuple(asked) if finish == "calls" else (),
+            approvals=tuple(approvals) if finish == "calls" else (),
             items=tuple(items_to_store(output, calls, text, complete=finish in ("stop", "calls"))),
             usage=token_counts(data.get("usage")),
             response_id=data.get("id") or "",
