@@ -593,9 +593,11 @@ class ReferenceStore:
     def person(self, name: str) -> Person | None:
         return self._people.get(look_of(name))
 
-    def absent(self, stand_in: str | None = None) -> list[Person]:
-        absent = (person for person in self.people() if person.stand_in)
-        return [person for person in absent if stand_in in (None, person.stand_in)]
+    def absent(self) -> list[Person]:
+        return [person for person in self.people() if person.stand_in]
+
+    def actor(self, name: str) -> tuple[Person | None, list[Person]]:
+        return self.person(name), [p for p in self.absent() if p.stand_in == name]
 
     def credentials(self, person: str | None = None) -> list[Credential]:
         rows = [c for c in list(self._credentials.values()) if person in (None, c.person)]

@@ -45,9 +45,9 @@ def rights(store: Store, by: Reviewer) -> Proven:
     name = by.name if credential is None else credential.person
     confirmation = by.confirmation if isinstance(by, Proven) else None
     passkey = None if confirmation is None else store.credential(confirmation.hash)
-    absent = store.absent(name)
+    person, absent = store.actor(name)
     verify = store.keys.verify
-    return rights_of(by, store.person(name), credential, passkey, absent, store.now(), verify)
+    return rights_of(by, person, credential, passkey, absent, store.now(), verify)
 
 
 def authenticate(store: Store, token: str) -> Proven:

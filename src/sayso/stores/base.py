@@ -400,8 +400,12 @@ class StoreReads(Protocol):
         """Return the person of this name, or of one that looks like it."""
         ...
 
-    def absent(self, stand_in: str | None = None) -> list[Person]:
-        """Return the people whose stand-in has this name, or all who have one."""
+    def absent(self) -> list[Person]:
+        """Return the people who have a stand-in."""
+        ...
+
+    def actor(self, name: str) -> tuple[Person | None, list[Person]]:
+        """Return the person of this name, and the people whose stand-in has this name."""
         ...
 
     def credentials(self, person: str | None = None) -> list[Credential]:

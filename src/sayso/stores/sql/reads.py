@@ -883,12 +883,19 @@ class SqlReads:
     def person(self, name: str) -> Person | None:
         return self._one(person_from, sql.LOAD_PERSON, look_of(name))
 
-    def absent(self, stand_in: str | None = None) -> list[Person]:
-        if stand_in is None:
-            rows = self._rows(sql.LOAD_ALL_ABSENT)
-        else:
-            rows = self._rows(sql.LOAD_ABSENT, (stand_in,))
-        return self._decode.listed(person_from, rows)
+    def absent(self) -> list[Person]:
+        return self._decode.listed(person_from, self._rows(sql.LOAD_ABSENT))
+
+    def actor(self, name: str) -> tuple[Person | None, list[Person]]:
+        look = look_of(name)
+        person = None
+        absent_rows = []
+        for row in self._rows(sql.LOAD_ACTOR, (look, name)):
+            if row[1] == look:
+                person = self._decode.one(person_from, row)
+            else:
+                absent_rows.append(row)
+        return person, self._decode.listed(person_from, absent_rows)
 
     def credentials(self, person: str | None = None) -> list[Credential]:
         if person is None:

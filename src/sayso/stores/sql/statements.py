@@ -226,8 +226,7 @@ LOAD_TOOL = f"SELECT {TOOL} FROM tool WHERE digest = ?"
 LOAD_PERSON = f"SELECT {PERSON} FROM person WHERE look = ?"
 LOAD_ACTOR = LOAD_PERSON + " OR (stand_in <> '' AND stand_in = ?)"
 LOAD_PEOPLE = f"SELECT {PERSON} FROM person ORDER BY name"
-LOAD_ABSENT = f"SELECT {PERSON} FROM person WHERE stand_in <> '' AND stand_in = ?"
-LOAD_ALL_ABSENT = f"SELECT {PERSON} FROM person WHERE stand_in <> '' ORDER BY name"
+LOAD_ABSENT = f"SELECT {PERSON} FROM person WHERE stand_in <> '' ORDER BY name"
 # One statement, so that the people are those of that event.
 LOAD_DIRECTORY = (
     f"SELECT {PERSON}, last_seq, last_hash FROM (SELECT seq AS last_seq, head AS last_hash "

@@ -176,7 +176,7 @@ class SqlTransaction:
         decode = self._decode
         row = ask(sql.LOAD_THREAD + lock, (thread,))
         run = ask(sql.LOAD_RUN + lock, (needs.run,)) if needs.run is not None else None
-        calls = self._ask_calls(needs)
+        calls = self._ask_calls(needs, run)
         if needs.spends and needs.calls:
             # A call that starts was decided, and its run claimed, so there are later events.
             marks = ", ".join("?" * len(needs.calls))
@@ -404,11 +404,11 @@ class SqlTransaction:
             if key not in work.effects:
                 self._write(sql.FREE_EFFECT, (key, ""))
 
-    def _ask_calls(self, needs: Needs) -> list[Answers]:
+    def _ask_calls(self, needs: Needs, run: Answers | None) -> list[Answers]:
         answers: list[Answers] = []
         for call_id in needs.calls:
             answers.append(self._ask(sql.LOAD_CALL, (call_id,)))
-        if needs.run is None:
+        if run is None or run == []:  # a run that is known not to exist has no calls
             return answers
         for key in needs.keys:
             answers.append(self._ask(sql.LOAD_CALL_BY_KEY, (needs.run, key)))
