@@ -64,6 +64,7 @@ from sayso.stores.base import (
     Tallies,
     Tally,
     Viewer,
+    Vitals,
     age_key,
     age_start,
     commit_name,
@@ -527,6 +528,27 @@ class ReferenceStore:
     def waiting(self) -> dict[str, int]:
         list_statuses = [list_status_of(call) for call in list(self._calls.values())]
         return {name: list_statuses.count(name) for name in OPEN}
+
+    def vitals(self) -> Vitals:
+        now = self.now()
+        calls = list(self._calls.values())
+        created = [call.created for call in calls if list_status_of(call) in OPEN]
+        ends = [call.expires_at for call in calls if list_status_of(call) == "asked"]
+        overdue = [end for end in ends if end is not None and end <= now]
+        runs = [run for run in list(self._runs.values()) if run.agent_digest and run.due(now)]
+        due = [run.ready_at for run in runs if run.owner is None and run.ready_at is not None]
+        unsealed = self._unsealed()
+        waiting = [row for row in self._deliveries.values() if row.next_at is not None]
+        return Vitals(
+            oldest_request=min(created, default=None),
+            runs_due=len(due),
+            runs_due_since=min(due, default=None),
+            overdue=len(overdue),
+            overdue_since=min(overdue, default=None),
+            unsealed=unsealed.events,
+            unsealed_since=unsealed.oldest,
+            failing=dict(Counter(row.channel for row in waiting if row.error)),
+        )
 
     def runs(
         self,

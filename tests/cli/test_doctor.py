@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from typing import Any, NamedTuple
 
+import httpx
 import pytest
+import sayso_process
 from cli_world import World
 from row_key_thief import authenticate_rows
+from waiting import until
 
 import sayso
 from sayso.cli.doctor_stores import span
@@ -268,3 +272,39 @@ def test_unsealed_record_is_reported(world: World, monkeypatch: pytest.MonkeyPat
     assert "sayso serve" in record["text"]
     monkeypatch.setenv("SAYSO_KEY", pair)
     assert checks(world)["record"]["state"] == "note"
+
+
+def test_watch_prints_what_changes_and_serves_gauges(world: World) -> None:
+    open_store(world.url).close()
+    log = world.folder / "log"
+    with log.open("w") as errors:
+        watch = ("doctor", "--watch", "--every", "1", "--metrics", "0", "--store", world.url)
+        process = sayso_process.start(*watch, cwd=world.folder, env=os.environ, stderr=errors)
+    try:
+        url = until(lambda: log.read_text().split())[-1]
+        gauge = 'sayso_doctor_lines{check="in doubt",state="wrong"} '
+        until(lambda: f"{gauge}0.0" in httpx.get(url).text)
+        world.doubt()
+        until(lambda: f"{gauge}1.0" in httpx.get(url).text)
+        assert "sayso_doctor_checked_timestamp_seconds" in httpx.get(url).text
+    finally:
+        process.kill()
+    out, _ = process.communicate()
+    before, first, second = out.split("in doubt", 2)
+    assert "schema" in before
+    assert "schema" not in second  # a line that stays the same is printed once
+    assert first.lstrip().startswith("0 ")
+    assert second.lstrip().startswith("1 ")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--metrics", "9322"), "--metrics needs --watch"),
+        (("--watch", "--every", "0"), "use a number of seconds from 1"),
+        (("--watch", "--metrics", "no-port"), "--metrics"),
+    ],
+)
+def test_watch_refuses_wrong_options(world: World, options: tuple[str, ...], words: str) -> None:
+    open_store(world.url).close()
+    assert words in world.cli("doctor", *options, code=2)

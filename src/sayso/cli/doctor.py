@@ -9,12 +9,16 @@ from __future__ import annotations
 import os
 import platform
 import stat
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict
+from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -22,8 +26,8 @@ import sayso
 from sayso import codec, text
 from sayso.channels.layout import Line, name
 from sayso.cli import common, output
-from sayso.cli.common import Exit, reading
-from sayso.cli.doctor_stores import Check, PostgresChecks, Rows, SqliteChecks, span
+from sayso.cli.common import Exit, Usage, reading
+from sayso.cli.doctor_stores import Check, PostgresChecks, Rows, SqliteChecks, State, span
 from sayso.cli.keys import rows_text, uses_by_key
 from sayso.engine.people import credential_bytes, person_bytes
 from sayso.errors import KeyMissing, NotFound, SaysoError, StoreError, UnknownKey
@@ -34,10 +38,31 @@ from sayso.stores.base import Query, Store
 from sayso.stores.row_checks import row_wrong
 from sayso.types import SECOND, Micros, moment
 
+_STATES: tuple[State, ...] = ("ok", "note", "wrong")
 _SIGNS = {"ok": ("✓", "green"), "note": ("-", ""), "wrong": ("✗", "bold red")}
 
 
+Watch = Annotated[
+    bool, typer.Option("--watch", help="Check again and again, and print what changes.")
+]
+Every = Annotated[
+    float, typer.Option("--every", metavar="SECONDS", help="With --watch: how often to check.")
+]
+MetricsPort = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="[ADDRESS:]PORT",
+        help="With --watch: serve each line as a Prometheus gauge, on loopback unless you give an "
+        "address.",
+    ),
+]
+
+
 def doctor(
+    watch: Watch = False,
+    every: Every = 60.0,
+    metrics: MetricsPort = None,
     json: common.AsJson = False,
     plain: common.Plain = False,
     store: common.StoreUrl = common.DEFAULT_STORE,
@@ -48,16 +73,80 @@ def doctor(
     resumed, and how far Sayso protects you here. Exits with code 1 if something is wrong. Changes
     nothing: a store of an older version is not upgraded.
     """
+    if watch:
+        _watch(store, every, metrics, json=json)
+    if metrics is not None:
+        raise Usage("--metrics needs --watch: without it, doctor checks once and ends")
     checks = list(_run_checks(store))
     ok = all(check.state != "wrong" for check in checks)
-    lines = [
-        Line(text.inline(check.text), style, f"{sign} {check.name:<9} ", style)
-        for check in checks
-        for sign, style in [_SIGNS[check.state]]
-    ]
+    lines = [line for check in checks for line in _lines(check)]
     value = {"ok": ok, "checks": [asdict(check) for check in checks]}
     output.emit(value, lines, json=json, plain=plain)
     raise typer.Exit(Exit.OK if ok else Exit.PROBLEM)
+
+
+def _lines(check: Check) -> Iterator[Line]:
+    sign, style = _SIGNS[check.state]
+    yield Line(text.inline(check.text), style, f"{sign} {check.name:<9} ", style)
+
+
+def _watch(store: str, every: float, metrics: str | None, *, json: bool) -> NoReturn:
+    """Check until interrupted. Print a line when its state changes, or it is new."""
+    if not 1 <= every <= 86_400:
+        raise Usage(f"--every {every:g}: use a number of seconds from 1 to 86400")
+    with _gauges(metrics) as set_gauges:
+        states: dict[str, State] = {}
+        while True:
+            checks = list(_run_checks(store))
+            set_gauges(checks)
+            worst = _worst_by_name(checks)
+            news = [check for check in checks if states.get(check.name) != worst[check.name]]
+            if news or not states:
+                at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+                lines = [Line(at), *(line for check in news for line in _lines(check))]
+                value = {"at": at, "checks": [asdict(check) for check in news]}
+                output.emit(value, lines, json=json)
+                sys.stdout.flush()
+            states = worst
+            time.sleep(every)
+
+
+def _worst_by_name(checks: Iterable[Check]) -> dict[str, State]:
+    worst: dict[str, State] = {}
+    for check in checks:
+        worst[check.name] = max(check.state, worst.get(check.name, "ok"), key=_STATES.index)
+    return worst
+
+
+@contextmanager
+def _gauges(metrics: str | None) -> Iterator[Callable[[Sequence[Check]], None]]:
+    """Serve the lines of the last checks as gauges inside this block, if an address is given."""
+    if metrics is None:
+        yield lambda checks: None
+        return
+    from prometheus_client import CollectorRegistry, Gauge, generate_latest  # needs an extra
+
+    from sayso.server.monitoring import METRICS_TYPE
+    from sayso.server.serving import Page, serve_pages
+
+    registry = CollectorRegistry()
+    words = "Lines of `sayso doctor` in this state: ok, note or wrong"
+    lines = Gauge("sayso_doctor_lines", words, ("check", "state"), registry=registry)
+    words = "When `sayso doctor` last checked"
+    checked = Gauge("sayso_doctor_checked_timestamp_seconds", words, registry=registry)
+
+    def set_gauges(checks: Sequence[Check]) -> None:
+        counts = Counter((check.name, check.state) for check in checks)
+        lines.clear()
+        for line in product({check.name for check in checks}, _STATES):
+            lines.labels(*line).set(counts[line])
+        checked.set_to_current_time()
+
+    address = common.listen_address(metrics, "--metrics")
+    pages = {"/metrics": lambda: Page(METRICS_TYPE, generate_latest(registry))}
+    with serve_pages(address, pages) as url:
+        print(f"Gauges are at {url}/metrics", file=sys.stderr, flush=True)
+        yield set_gauges
 
 
 def _run_checks(url: str) -> Iterator[Check]:

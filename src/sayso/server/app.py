@@ -28,7 +28,7 @@ from sayso.server import openapi, responses
 from sayso.server.access import RightsWatch
 from sayso.server.feed import Feed
 from sayso.server.middleware import SecurityMiddleware, normalize_origins
-from sayso.server.monitoring import HealthCheck, Metrics, TallyCache
+from sayso.server.monitoring import HealthCheck, Metrics, StoreMetrics, TallyCache
 from sayso.server.proxy import ProxySettings, TrustedProxy
 from sayso.server.remote_agents import edit_validator, policy_judge
 from sayso.server.request_views import RequestListCache
@@ -128,6 +128,7 @@ def create_app(
         rights=RightsWatch(opened),
         limits=limits or Limits(),
         metrics=metrics,
+        store_metrics=StoreMetrics(opened, metrics),
         health=HealthCheck(opened),
         hooks=HookSessions(),
         tally_cache=TallyCache(opened),

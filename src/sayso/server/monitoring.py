@@ -10,20 +10,25 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 import sayso
 from sayso.errors import SaysoError
 from sayso.forking import renew_in_child
-from sayso.stores.base import Store, Tallies, Viewer
-from sayso.types import Json, Micros
+from sayso.rows import Event
+from sayso.stores.base import Cursor, PoolUse, Store, Tallies, Viewer, Vitals
+from sayso.stores.row_checks import if_readable
+from sayso.types import SECOND, Json, Micros
 from sayso.worker.steps import Step
 
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 
 
@@ -56,15 +61,14 @@ class Metrics:
         )
         self.busy = gauge("sayso_worker_busy", "Runs that the worker is advancing now")
         self.readers = gauge("sayso_feed_readers", "Readers of the live feed")
-        self.waiting = gauge(
-            "sayso_requests_waiting",
-            "Requests in the store that wait for a person, by status: asked or in_doubt",
-            ("status",),
-        )
         self.webhooks = counter(
             "sayso_webhooks_total", "Webhook deliveries by outcome", ("outcome",)
         )
-
+        self.hooks = gauge(
+            "sayso_hook_last_seen_timestamp_seconds",
+            "When a hook of a coding agent last spoke to this server, by agent",
+            ("agent",),
+        )
         self.messages = counter(
             "sayso_channel_messages_total",
             "Messages to people by channel and outcome: sent, updated, failed or dead",
@@ -98,14 +102,12 @@ class Metrics:
         if step.seconds is not None and not step.request:
             self.steps.labels(step.agent, step.step).observe(step.seconds)
 
-    def set_waiting(self, counts: Mapping[str, int]) -> None:
-        """Set how many requests wait, by status. Clear statuses that are missing."""
-        self.waiting.clear()
-        for status, count in counts.items():
-            self.waiting.labels(status).set(count)
-
     def render(self) -> bytes:
         return generate_latest(self.registry)
+
+    def hook_seen(self, agent: str, at: Micros) -> None:
+        """Note when a hook spoke."""
+        self.hooks.labels(agent).set(at / SECOND)
 
 
 T = TypeVar("T")
@@ -177,13 +179,12 @@ _PROBED_ROWS = 1000
 
 
 class HealthCheck:
-    """Checks whether a store can be read and its rows verified; counts the requests in it."""
+    """Checks whether a store can be read, and its rows verified."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._health = SharedCheck(self._read_health)
         self._readiness = SharedCheck(self._read_readiness)
-        self._waiting = SharedCheck(self._read_waiting)
 
     async def check(self) -> Health:
         """Return the store's health within two seconds."""
@@ -200,10 +201,6 @@ class HealthCheck:
     def check_ready_sync(self) -> Health:
         """Return the same, from an OS thread."""
         return self._readiness.result_sync() or _unhealthy(_NO_ANSWER)
-
-    async def count_waiting(self) -> dict[str, int]:
-        """Return how many requests wait for people, by status; empty if that is unknown."""
-        return await self._waiting.result() or {}
 
     def _read_health(self) -> Health:
         try:
@@ -233,11 +230,139 @@ class HealthCheck:
             )
         return health
 
-    def _read_waiting(self) -> dict[str, int]:
+
+class _Reading(NamedTuple):
+    """What one look at a store found."""
+
+    now: Micros
+    restored: bool
+    waiting: Mapping[str, int]
+    vitals: Vitals
+
+
+#: A look counts so many pages of events, and the next one goes on from there.
+_MOST_PAGES = 20
+_PAGE = 500
+_DAY = 86_400.0
+
+
+class StoreMetrics:
+    """The metrics of a whole store, which are the same from every process that serves them.
+
+    Each scrape reads them anew, along indexes and up to a limit, so that it costs the same at any
+    size of the store. A figure that cannot be read is left out. Events are counted from the start
+    of the process on.
+    """
+
+    def __init__(self, store: Store, metrics: Metrics) -> None:
+        self._store = store
+        self._check = SharedCheck(self._read)
+        self._reading: _Reading | None = None
+        self._cursor: Cursor | None = None
+        with suppress(SaysoError):
+            self._cursor = store.tail()
+        self._events = Counter(
+            "sayso_events",
+            "Events in the store since this process started, by type, such as expired or in_doubt",
+            ("type",),
+            registry=metrics.registry,
+        )
+        self._decision_times = Histogram(
+            "sayso_decision_seconds",
+            "How long after it was asked a request was decided by a person",
+            buckets=(5, 15, 60, 300, 900, 3600, 14_400, _DAY, 3 * _DAY, 7 * _DAY),
+            registry=metrics.registry,
+        )
+        metrics.registry.register(self)
+
+    async def refresh(self) -> None:
+        """Read the store, for two seconds at most."""
+        self._reading = await self._check.result()
+
+    def refresh_sync(self) -> None:
+        """Do the same, from an OS thread."""
+        self._reading = self._check.result_sync()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of the last look."""
+        reading = self._reading
+        yield _gauge("store_up", "Whether the store can be read", reading is not None)
+        if reading is None:
+            return
+        now, restored, waiting, vitals = reading
+
+        def age(since: Micros | None) -> float:
+            return 0.0 if since is None else max(now - since, 0) / SECOND
+
+        words = "Whether a backup was restored, so that nothing starts until `sayso recover`"
+        yield _gauge("store_restored", words, restored)
+        words = "Requests in the store that wait for a person, by status: asked or in_doubt"
+        yield _gauges("requests_waiting", words, "status", waiting)
+        words = "Age of the oldest request that waits for a person"
+        yield _gauge("requests_oldest_seconds", words, age(vitals.oldest_request))
+        words = "Requests that expired and that no process has closed"
+        yield _gauge("requests_overdue", words, vitals.overdue)
+        words = "How long ago the first of them expired"
+        yield _gauge("requests_overdue_oldest_seconds", words, age(vitals.overdue_since))
+        yield _gauge("runs_due", "Runs that are ready and that no worker has", vitals.runs_due)
+        words = "How long the first of them has been ready"
+        yield _gauge("runs_due_oldest_seconds", words, age(vitals.runs_due_since))
+        yield _gauge("unsealed_events", "Events that no seal covers, up to 1,000", vitals.unsealed)
+        words = "Age of the oldest event that no seal covers"
+        yield _gauge("seal_lag_seconds", words, age(vitals.unsealed_since))
+        words = "Messages and webhooks that failed and are tried again, by channel"
+        yield _gauges("deliveries_failing", words, "channel", vitals.failing)
+        if vitals.pool is not None:
+            yield from _pool_metrics(vitals.pool)
+
+    def _read(self) -> _Reading | None:
+        store = self._store
         try:
-            return self._store.waiting()
+            self._count_events()
+            return _Reading(store.now(), store.restored(), store.waiting(), store.vitals())
         except SaysoError:
-            return {}  # /healthz says why
+            return None  # /healthz says why
+
+    def _count_events(self) -> None:
+        if self._cursor is None:
+            self._cursor = self._store.tail()
+        for _ in range(_MOST_PAGES):
+            page = self._store.events(self._cursor, _PAGE)
+            for _, event in page:
+                self._events.labels(event.type).inc()
+                if event.type == "decided":
+                    self._observe_decision(event)
+            if page:
+                self._cursor = page[-1][0]
+            if len(page) < _PAGE:
+                return
+
+    def _observe_decision(self, event: Event) -> None:
+        call = if_readable(self._store.call, event.call)
+        if call is not None and call.decision is not None and call.decision.channel != "policy":
+            self._decision_times.observe((event.at - call.created) / SECOND)
+
+
+def _gauge(name: str, words: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"sayso_{name}", words, value=float(value))
+
+
+def _gauges(name: str, words: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(f"sayso_{name}", words, labels=(label,))
+    for label_value, value in sorted(values.items()):
+        family.add_metric((label_value,), value)
+    return family
+
+
+def _pool_metrics(pool: PoolUse) -> Iterator[Metric]:
+    """Yield how this process uses its connections to the database."""
+    yield _gauge("pool_size", "Connections that this process may open at once", pool.size)
+    yield _gauge("pool_in_use", "Connections in use", pool.in_use)
+    yield _gauge("pool_waiting", "Callers that wait for a connection", pool.waiting)
+    words = "How often callers had to wait for a connection"
+    yield CounterMetricFamily("sayso_pool_waits", words, value=pool.waits)
+    words = "How long callers waited for a connection, together"
+    yield CounterMetricFamily("sayso_pool_wait_seconds", words, value=pool.waited_seconds)
 
 
 def _unhealthy(reason: str) -> Health:

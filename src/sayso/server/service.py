@@ -20,7 +20,7 @@ from sayso.inbox.decisions import Validate
 from sayso.inbox.inbox import Judge
 from sayso.server.access import RightsWatch
 from sayso.server.feed import Feed
-from sayso.server.monitoring import HealthCheck, Metrics, TallyCache
+from sayso.server.monitoring import HealthCheck, Metrics, StoreMetrics, TallyCache
 from sayso.server.request_views import RequestListCache
 from sayso.stores.base import Store
 from sayso.types import SECOND, Micros
@@ -198,6 +198,7 @@ class Service:
     rights: RightsWatch
     limits: Limits
     metrics: Metrics
+    store_metrics: StoreMetrics
     health: HealthCheck
     hooks: HookSessions
     #: Counts requests for the insights.

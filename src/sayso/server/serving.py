@@ -1,7 +1,7 @@
 """Listening on ports: the app under uvicorn, and a worker's metrics without it.
 
 ``run`` serves the app and shuts down without losing work. ``serve_worker_metrics`` serves
-``/metrics`` and ``/healthz`` of a separate worker from OS threads, so that they respond while an
+``/metrics`` and the probes of a separate worker from OS threads, so that they respond while an
 agent keeps the event loop busy.
 """
 
@@ -15,12 +15,14 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 import uvicorn
 from fastapi import FastAPI
@@ -29,7 +31,7 @@ from sayso import codec
 from sayso.agent.events import cancel_streams
 from sayso.errors import SaysoError
 from sayso.server.connections import limited_protocol
-from sayso.server.monitoring import HealthCheck, Metrics
+from sayso.server.monitoring import METRICS_TYPE, Health, HealthCheck, Metrics, StoreMetrics
 from sayso.server.service import Service
 from sayso.sync import exit_soon
 from sayso.worker import Worker
@@ -166,7 +168,15 @@ class _Server(uvicorn.Server):
             exit_soon()
 
 
-# -- a worker's metrics
+# -- metrics without the app
+
+
+class Page(NamedTuple):
+    """A response."""
+
+    content_type: str
+    body: bytes
+    status: int = 200
 
 
 @contextmanager
@@ -178,6 +188,34 @@ def serve_worker_metrics(
     Raises ``PortTaken`` if the address is in use.
     """
     health = HealthCheck(worker.store)
+    store_metrics = StoreMetrics(worker.store, metrics)
+
+    def show_metrics() -> Page:
+        metrics.busy.set(worker.busy)
+        store_metrics.refresh_sync()
+        return Page(METRICS_TYPE, metrics.render())
+
+    def probe(check: Callable[[], Health]) -> Page:
+        status, body = check()
+        body["busy"] = worker.busy
+        return Page("application/json", codec.dumps(body).encode(), status)
+
+    pages: dict[str, Callable[[], Page]] = {
+        "/metrics": show_metrics,
+        "/healthz": partial(probe, health.check_sync),
+        "/readyz": partial(probe, health.check_ready_sync),
+        "/livez": lambda: Page("text/plain", b"", 204),
+    }
+    with serve_pages(address, pages) as url:
+        yield url
+
+
+@contextmanager
+def serve_pages(address: tuple[str, int], pages: Mapping[str, Callable[[], Page]]) -> Iterator[str]:
+    """Serve pages by their path, from OS threads, inside this block. Yield the URL.
+
+    Raises ``PortTaken`` if the address is in use.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -185,29 +223,22 @@ def serve_worker_metrics(
         timeout = 10  # an idle client may hold an OS thread no longer than this
 
         def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            if path == "/metrics":
-                metrics.busy.set(worker.busy)
-                self._respond(200, "text/plain; version=0.0.4; charset=utf-8", metrics.render())
-            elif path in ("/healthz", "/readyz"):
-                check = health.check_sync if path == "/healthz" else health.check_ready_sync
-                status, body = check()
-                body["busy"] = worker.busy
-                self._respond(status, "application/json", codec.dumps(body).encode())
-            elif path == "/livez":
-                self._respond(204, "text/plain", b"")
+            show = pages.get(self.path.partition("?")[0])
+            if show is None:
+                words = f"not found: try {', '.join(pages)}\n"
+                self._respond(Page("text/plain", words.encode(), 404))
             else:
-                self._respond(404, "text/plain", b"not found: try /metrics, /readyz or /livez\n")
+                self._respond(show())
 
         do_HEAD = do_GET
 
-        def _respond(self, status: int, content_type: str, body: bytes) -> None:
-            self.send_response_only(status, HTTPStatus(status).phrase)
-            self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(body)))
+        def _respond(self, page: Page) -> None:
+            self.send_response_only(page.status, HTTPStatus(page.status).phrase)
+            self.send_header("Content-Type", page.content_type)
+            self.send_header("Content-Length", str(len(page.body)))
             self.end_headers()
             if self.command != "HEAD":
-                self.wfile.write(body)
+                self.wfile.write(page.body)
 
         def log_message(self, format: str, *args: object) -> None:
             """Log nothing: probes come every few seconds."""

@@ -237,6 +237,42 @@ class OpenAges(NamedTuple):
     newer: tuple[int, ...]
 
 
+class PoolUse(NamedTuple):
+    """How this process uses its connections to a database."""
+
+    size: int
+    in_use: int
+    #: How many callers wait for a connection now.
+    waiting: int
+    #: How often callers had to wait, and for how many seconds together.
+    waits: int
+    waited_seconds: float
+
+
+#: How far vitals count, so that reading them takes milliseconds in a store of any size.
+MOST_COUNTED = 10_000
+
+
+class Vitals(NamedTuple):
+    """Whether someone works on what a store holds. Counts stop at ``MOST_COUNTED``."""
+
+    #: When the oldest open request was created.
+    oldest_request: Micros | None
+    #: Runs that a worker should resume and that no process has, and since when the first is due.
+    runs_due: int
+    runs_due_since: Micros | None
+    #: Requests that expired and are still open, and when the first of them expired.
+    overdue: int
+    overdue_since: Micros | None
+    #: Events that no seal covers, and when the first of them was written.
+    unsealed: int
+    unsealed_since: Micros | None
+    #: Messages and webhooks that failed and are tried again, by channel.
+    failing: dict[str, int]
+    #: ``None`` if callers never wait for a connection.
+    pool: PoolUse | None = None
+
+
 class Subscription(Protocol):
     """A listener that can be cancelled."""
 
@@ -350,6 +386,10 @@ class StoreReads(Protocol):
 
     def waiting(self) -> dict[str, int]:
         """Count the requests that need a person, as ``asked`` and ``in_doubt``."""
+        ...
+
+    def vitals(self) -> Vitals:
+        """Return what monitoring wants to know, without a MAC check."""
         ...
 
     def runs(

@@ -676,6 +676,30 @@ class SearchTests:
         assert store.deliveries_of("") == []
         assert store.count_deliveries() == {("telegram", "due"): 3, ("slack", "due"): 1}
 
+    def test_vitals_report_work_that_waits(self, world: World) -> None:
+        store = world.store
+        vitals = store.vitals()
+        assert (vitals.oldest_request, vitals.runs_due, vitals.overdue) == (None, 0, 0)
+        assert vitals.failing == {}
+        first = world.ask(expires_in=60)
+        world.clock.advance(30)
+        world.ask(run="later", thread="later")
+        assert store.vitals().oldest_request == first.created
+        assert store.vitals().unsealed_since == first.created
+        world.clock.advance(40)
+        vitals = store.vitals()
+        assert (vitals.overdue, vitals.overdue_since) == (1, first.expires_at)
+        failed = _delivery("failed", next_at=9)._replace(attempts=1, error="no answer")
+        assert store.put_deliveries([failed, _delivery("new", next_at=9)]) == [True, True]
+        assert store.vitals().failing == {"telegram": 1}
+
+    def test_vitals_count_due_runs_of_agents(self, world: World) -> None:
+        (call,) = world.propose(world.new("send"), agent_digest="v1")
+        assert world.store.vitals().runs_due == 0
+        world.decide(call, "reject")
+        vitals = world.store.vitals()
+        assert (vitals.runs_due, vitals.runs_due_since) == (1, world.clock())
+
     def test_delivery_is_pruned_with_its_request(self, world: World) -> None:
         call = world.ask()
         rows = [_delivery("mine", request=call.id), _delivery("other", request="req_other")]

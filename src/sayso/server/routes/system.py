@@ -21,6 +21,7 @@ from sayso.inbox import directory
 from sayso.policy import Policy
 from sayso.server.auth import AnyPrincipal, device_of
 from sayso.server.middleware import cookie_name, foreign_page
+from sayso.server.monitoring import METRICS_TYPE
 from sayso.server.openapi import NO_AUTH, errors
 from sayso.server.request_views import inert
 from sayso.server.responses import JsonResponse
@@ -304,5 +305,7 @@ async def get_metrics(request: Request) -> Response:
     service = service_of(request)
     service.metrics.readers.set(service.feed.readers)
     service.metrics.busy.set(service.worker.busy)
-    service.metrics.set_waiting(await service.health.count_waiting())
-    return Response(service.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    for session in reversed(service.hooks.of(None)):
+        service.metrics.hook_seen(session.agent, session.last_at)
+    await service.store_metrics.refresh()
+    return Response(service.metrics.render(), media_type=METRICS_TYPE)

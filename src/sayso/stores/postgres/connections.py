@@ -30,6 +30,7 @@ from psycopg.pq import TransactionStatus
 
 from sayso.errors import Conflict, InvalidCall, SaysoError, StoreClosed, StoreError
 from sayso.forking import call_in_child, renew_in_child
+from sayso.stores.base import PoolUse
 from sayso.stores.row_checks import event_taken
 
 
@@ -337,6 +338,9 @@ class Pool:
         self._size = size
         self._url = url
         self.closed = False
+        #: How often callers had to wait for a connection, and for how long together.
+        self._waits = 0
+        self._waited_seconds = 0.0
         self.after_fork()
         renew_in_child(self)
 
@@ -380,16 +384,20 @@ class Pool:
         if not self.waiting and took_one(self._places):
             return True
         place = SimpleQueue[None]()
+        began = time.monotonic()
         self.waiting.append(place)
         self._hand_over()
         try:
-            place.get(timeout=max(end - time.monotonic(), 0.0))
+            place.get(timeout=max(end - began, 0.0))
         except Empty:
             return not self._stop_waiting(place)
         except BaseException:  # an interrupt
             if not self._stop_waiting(place):
                 self._give_back_place()
             raise
+        finally:
+            self._waits += 1
+            self._waited_seconds += time.monotonic() - began
         return True
 
     def _stop_waiting(self, place: SimpleQueue[None]) -> bool:
@@ -459,6 +467,13 @@ class Pool:
         self._pids.pop(connection, None)
         self._idle_since.pop(connection, None)
         connection.close()
+
+    def use(self) -> PoolUse:
+        """Return how the connections are used, for monitoring."""
+        in_use = self._size - len(self._places)
+        return PoolUse(
+            self._size, in_use, len(self.waiting), self._waits, round(self._waited_seconds, 6)
+        )
 
     def is_ours(self, pid: int) -> bool:
         """Return whether this server process serves one of our connections."""

@@ -38,6 +38,7 @@ from sayso.stores.base import (
     Listener,
     Rekeyed,
     SnapshotLost,
+    Vitals,
     commit_name,
     engine_deps,
     run_commands,
@@ -524,6 +525,9 @@ class PostgresStore(OrderedEvents):
 
     def _sql_now(self) -> tuple[str, tuple[Micros, ...]]:
         return (NOW.format("statement"), ()) if self._clock is None else super()._sql_now()
+
+    def vitals(self) -> Vitals:
+        return super().vitals()._replace(pool=self._pool.use())
 
     def _ask_time(self) -> Micros:
         return int(self._rows(f"SELECT {NOW.format('clock')}")[0][0])

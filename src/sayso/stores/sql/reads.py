@@ -60,6 +60,7 @@ from sayso.stores.base import (
     SearchKey,
     Tallies,
     Viewer,
+    Vitals,
     age_key,
     age_start,
     page_key,
@@ -761,6 +762,9 @@ class SqlReads:
     def waiting(self) -> dict[str, int]:
         counted = "SELECT list_status, sum(many) FROM open_count GROUP BY list_status"
         return dict.fromkeys(OPEN, 0) | {name: int(many) for name, many in self._rows(counted)}
+
+    def vitals(self) -> Vitals:
+        return statistics.vitals(self._rows, self.now())
 
     def tallies(self, viewer: Viewer, since: Sequence[Micros]) -> Tallies:
         return statistics.tallies(self._rows, self._dialect, viewer, since)

@@ -1,4 +1,6 @@
-"""The statistics of requests, counted from the covering index ``call_list_status`` alone.
+"""What a store says about itself: the statistics of requests, and its vital figures.
+
+Statistics are counted from the covering index ``call_list_status`` alone.
 
 Counting takes longer with each request, so the server keeps slow answers for a minute
 (``docs/decisions/0064``). What waits now is read from ``open_count``, at any size.
@@ -12,8 +14,18 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import gcd
 
-from sayso.stores.base import NEVER, DecisionTime, OpenAges, Tallies, Tally, Viewer
+from sayso.stores.base import (
+    MOST_COUNTED,
+    NEVER,
+    DecisionTime,
+    OpenAges,
+    Tallies,
+    Tally,
+    Viewer,
+    Vitals,
+)
 from sayso.stores.listing import APPROVING, DECIDED, OPEN, SLOT, TOOK_STEPS
+from sayso.stores.sql.maintenance import find_unsealed
 from sayso.stores.sql.statements import Dialect, Rows
 from sayso.types import Micros
 
@@ -37,6 +49,29 @@ _MOMENTS = (
 _TIMES = (
     f"SELECT list_status, request_group, coalesce(decided_by, ''), {_TOOK}, {_MANY} {_IS_DECIDED} "
     "GROUP BY 1, 2, 3, 4"
+)
+
+# Each is a short walk along a partial index, and none reads more than ``MOST_COUNTED`` rows.
+_OLDEST = " UNION ALL ".join(
+    f"SELECT * FROM (SELECT created FROM call WHERE list_status = '{status}' ORDER BY n LIMIT 1) "
+    f"AS first_{status}"
+    for status in OPEN
+)
+# Runs of a ``sayso.Agent`` have an agent digest. The others are resumed by the code that asked.
+_DUE = (
+    "SELECT count(*), min(ready_at) FROM (SELECT agent_digest, ready_at FROM run "
+    f"WHERE ready_at <= ? AND owner IS NULL ORDER BY ready_at LIMIT {MOST_COUNTED}) AS due "
+    "WHERE agent_digest <> ''"
+)
+_OVERDUE = (
+    "SELECT count(*), min(expires_at) FROM (SELECT list_status, expires_at FROM call "
+    f"WHERE list_status IN ('asked', 'in_doubt') AND coalesce(expires_at, {NEVER}) <= ? "
+    f"ORDER BY coalesce(expires_at, {NEVER}) LIMIT {MOST_COUNTED}) AS overdue "
+    "WHERE list_status = 'asked'"
+)
+_FAILING = (
+    "SELECT channel, count(*) FROM (SELECT channel, error FROM delivery "
+    f"WHERE next_at IS NOT NULL LIMIT {MOST_COUNTED}) AS waiting WHERE error <> '' GROUP BY channel"
 )
 
 
@@ -101,3 +136,21 @@ def open_ages(rows: Rows, dialect: Dialect, viewer: Viewer, since: Sequence[Micr
         counts = [int(many) - sum(in_others) if in_first is None else in_first, *in_others]
         newer = [sum(pair) for pair in zip(newer, counts, strict=True)]
     return OpenAges(total, min(oldest, default=None), tuple(newer))
+
+
+def vitals(rows: Rows, now: Micros) -> Vitals:
+    """Read what says whether someone works on what a store holds."""
+    oldest = [created for (created,) in rows(_OLDEST, ())]
+    ((runs_due, runs_due_since),) = rows(_DUE, (now,))
+    ((overdue, overdue_since),) = rows(_OVERDUE, (now,))
+    unsealed = find_unsealed(rows)
+    return Vitals(
+        oldest_request=min(oldest, default=None),
+        runs_due=runs_due,
+        runs_due_since=runs_due_since,
+        overdue=overdue,
+        overdue_since=overdue_since,
+        unsealed=unsealed.events,
+        unsealed_since=unsealed.oldest,
+        failing=dict(rows(_FAILING, ())),
+    )
