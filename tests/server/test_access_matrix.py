@@ -125,6 +125,8 @@ EXPECTED: dict[str, dict[str, str]] = {
     },
     "preview_grant": {"open": _REVIEWERS, "finance": _FINANCE, "chat": _REVIEWERS},
     "open_window": {"none": "401 403 403 403 403 404 404 404"},
+    "list_suggestions": {"none": _REVIEWERS},
+    "accept_suggestion": {"none": "401 403 403 403 403 404 404 404"},
     "replay_policy": {"none": _ADMIN},
     "list_grants": {"none": _REVIEWERS},
     "revoke_grant": {"open": _REVIEWERS, "finance": _FINANCE},

@@ -16,6 +16,7 @@ from sayso.engine.commands import (
     AddGrant,
     Claim,
     EndLease,
+    GiveGrant,
     NotePrompt,
     Park,
     Recover,
@@ -27,6 +28,7 @@ from sayso.gate.scope import RunScope
 from sayso.hooks.dialects import ToolUse
 from sayso.hooks.local import plan_of
 from sayso.inbox import change_person, create_token, remove_person, revoke_token
+from sayso.inbox.decisions import new_grant
 from sayso.inbox.directory import new_link, sign_in
 from sayso.inbox.key_rotation import sign_again
 from sayso.inbox.people import authenticate_session
@@ -265,6 +267,22 @@ class Trusted(Story):
         grant = world.inbox.trust_run_sync(request.run, by=by)
         world.inbox.revoke_sync(grant.id, by="ana")
         super().decide(world, request)
+
+
+class Suggested(Story):
+    """After the approval, its author gives a grant for calls like it, and ends that again."""
+
+    only = ("give_grant",)
+    options: ClassVar[dict[str, Any]] = {"needs_approval": True, "risk": "low"}
+
+    def decide(self, world: World, request: Request) -> None:
+        super().decide(world, request)
+        call = world.store.call(request.id)
+        assert call is not None
+        grant = new_grant(call, {"scope": "exact"}, Reviewer("ana"), world.store.now())
+        place = {"thread": call.thread, "run": call.run, "call": call.id}
+        world.store.transact(GiveGrant(**place, grant=grant, by=Reviewer("ana")))
+        world.inbox.revoke_sync(grant.id, by="ana")
 
 
 class Undone(Story):
@@ -558,6 +576,7 @@ STORIES: dict[str, Story] = {
     "released": Released(),
     "run cancelled": CancelledRun(),
     "settled": Settled(),
+    "suggested": Suggested(),
     "standing": Standing(),
     "superseded": Superseded(),
     "escalated": Escalating(),

@@ -83,6 +83,7 @@ def test_suite_knows_every_command() -> None:
             "grant",
             "revoke_grant",
             "open_window",
+            "give_grant",
             "lift_refusal",
             "note",
             "token",

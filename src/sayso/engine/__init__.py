@@ -57,6 +57,7 @@ _HANDLERS: dict[type[Command], Callable[[UnitOfWork, Any], Any]] = {
     commands.ReadRun: running.read_run,
     commands.SignAgain: deciding.sign_again,
     commands.OpenWindow: deciding.open_window,
+    commands.GiveGrant: deciding.give_grant,
     commands.VoidVotes: deciding.void_votes,
     commands.Expire: deciding.expire,
     commands.Cancel: deciding.cancel,

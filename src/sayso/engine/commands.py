@@ -351,6 +351,21 @@ class OpenWindow(RunCommand):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GiveGrant(CallCommand):
+    """Give a grant for calls like one that was approved before."""
+
+    name: ClassVar[str] = "give_grant"
+    grant: Grant
+    by: Reviewer
+
+    @property
+    def needs(self) -> Needs:
+        return actor_needs(self.by)._replace(
+            run=self.run, calls=(self.call,), grants=(self.grant.id,), system=True
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VoidVotes(CallCommand):
     """Remove the votes of people who may no longer decide a request."""
 
@@ -790,6 +805,6 @@ COMMANDS: tuple[type[Command], ...] = (
     *(Propose, Reopen, Park, Decide, Undo, Claim, Start, Record, Complete, Suspend, MarkInDoubt),
     *(Release, Defer, ReportResult, Settle, ReleaseLapsed, Reask, EndLease, Finish, Wake),
     *(Expire, Remind, Escalate, Cancel, Recover, Note, NotePrompt, VoidVotes, SignAgain),
-    *(AddGrant, RevokeGrant, LiftRefusal, OpenWindow),
+    *(AddGrant, RevokeGrant, LiftRefusal, OpenWindow, GiveGrant),
     *(AddPerson, ChangePerson, RemovePerson, AddCredential, EndCredentials, UseCredential),
 )

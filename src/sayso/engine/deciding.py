@@ -17,13 +17,21 @@ from sayso.engine.commands import (
     Cancel,
     Decide,
     Expire,
+    GiveGrant,
     OpenWindow,
     Recover,
     SignAgain,
     VoidVotes,
 )
 from sayso.engine.effects import free_key, key_of, take_key
-from sayso.engine.grants import RUN_TOOL, add_plan, end_trust, store_grant, window_scope
+from sayso.engine.grants import (
+    RUN_TOOL,
+    add_plan,
+    covers,
+    end_trust,
+    store_grant,
+    window_scope,
+)
 from sayso.engine.people import own_names, present
 from sayso.engine.refusals import (
     add_refusal,
@@ -42,6 +50,7 @@ from sayso.errors import AlreadyDecided, Cancelled, Conflict, Expired, InvalidDe
 from sayso.rows import DECIDERS, LIVE, Call, CallStatus, Directory, Person, Proven, Run
 from sayso.types import (
     ASSURANCE,
+    HIGH_RISKS,
     Decided,
     Grant,
     Micros,
@@ -535,13 +544,13 @@ def _add_grant(
     """Store the grant, or the plan, that comes with an approval."""
     starts = work.now + command.undo_for
     if not command.is_plan:
-        _check_grant(call, command, by, on_behalf_of)
+        _check_grant(call, command.type, by, on_behalf_of)
         store_grant(work, replace(grant, created=starts))
     elif call.decision is not None:  # with a quorum, only the last approval makes it
         add_plan(work, call, grant, by, own_names(by), max(starts, call.decision.not_before))
 
 
-def _check_grant(call: Call, command: Decide, by: Proven, on_behalf_of: str) -> None:
+def _check_grant(call: Call, decision: str, by: Proven, on_behalf_of: str) -> None:
     if on_behalf_of:
         raise NotAllowed(
             f"a grant would outlast the time for which you decide for {on_behalf_of}: approve "
@@ -556,11 +565,31 @@ def _check_grant(call: Call, command: Decide, by: Proven, on_behalf_of: str) -> 
             "a grant would also apply to the chats of others: approve this one call, or ask a "
             "reviewer for a grant"
         )
-    if command.type != "approve" or call.terms.quorum > 1 or not call.tool:
+    if decision != "approve" or call.terms.quorum > 1 or not call.tool:
         raise InvalidDecision(
             "a grant needs the approval of a tool call that one person may decide",
             "grant",
         )
+
+
+def give_grant(work: UnitOfWork, command: GiveGrant) -> Grant:
+    """Give a grant for calls like one that people approved, if this person could have done so."""
+    call = work.require_call(command.call)
+    grant = command.grant
+    decision = "" if call.decision is None or call.held else call.decision.type
+    by = present(work, command.by)
+    _check_grant(call, decision, by, check_reviewer(call, by, work.now))
+    if grant.id in work.grants:
+        raise Conflict(f"grant {grant.id} already exists: use another id")
+    if not call.terms.risk_declared or call.terms.risk.level in HIGH_RISKS:
+        raise InvalidDecision(
+            f"{call.id} has a risk that is high or that nobody declared: give a grant together "
+            "with an approval",
+            "grant",
+        )
+    if grant.by != by.name or not covers(grant, call, work.deps.matches):
+        raise InvalidDecision(f"the grant does not cover {call.id}, or is not {by.name}'s", "grant")
+    return store_grant(work, replace(grant, created=work.now))
 
 
 # --- closing without a decision ---

@@ -27,6 +27,8 @@ from sayso.types import (
 #: A key in a grant's scope: the reviewers, facts, risk and footprint of the request with which it
 #: was given, the assurance of its author, and its run if it is for that run only.
 GIVEN_UNDER = "x-given-under"
+#: A key in what a suggested grant was given under: it covers no risk that nobody declared.
+DECLARED = "declared"
 
 
 def grant_bytes(grant: Grant) -> bytes:
@@ -93,6 +95,8 @@ def _given_for(under: Mapping[str, Any], by: str, call: Call) -> bool:
         return False  # it was given under other facts
     if under.get("run", call.run) != call.run:
         return False  # it was given for another run only
+    if under.get(DECLARED) and not terms.risk_declared:
+        return False
     if RISKS.index(under.get("risk", Risk().level)) < RISKS.index(terms.risk.level):
         return False
     reviewers = under.get("reviewers", ())

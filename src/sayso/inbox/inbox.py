@@ -17,7 +17,16 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from sayso import codec
-from sayso.engine.commands import Cancel, Decide, LiftRefusal, Note, OpenWindow, RevokeGrant, Undo
+from sayso.engine.commands import (
+    Cancel,
+    Decide,
+    GiveGrant,
+    LiftRefusal,
+    Note,
+    OpenWindow,
+    RevokeGrant,
+    Undo,
+)
 from sayso.engine.deciding import check_seen
 from sayso.engine.effects import is_remote
 from sayso.engine.grants import PLAN_TOOL
@@ -51,10 +60,19 @@ from sayso.inbox.decisions import (
 )
 from sayso.inbox.people import no_request, reviewer_of
 from sayso.inbox.replay import Replay, replay_grant, replay_policy
+from sayso.inbox.suggestions import (
+    ENDS_IN,
+    Pattern,
+    Suggestion,
+    rule_of,
+    suggested_grant,
+    suggested_patterns,
+    suggestion_id,
+)
 from sayso.policy import Policy, tighten
 from sayso.policy.limits import Duration, parse_duration
 from sayso.redaction import render_title
-from sayso.rows import WINDOW_ID, Call, CallStatus, Event, Tool
+from sayso.rows import WINDOW_ID, Call, CallStatus, Event, Proven, Tool
 from sayso.stores import open_store
 from sayso.stores.base import Query, RequestGroup, Store, Viewer, age_key
 from sayso.stores.nested_runs import (
@@ -98,6 +116,8 @@ MAX_PAGE = 500
 #: How many calls a replay for a page judges: it takes about half a second.
 MOST_REPLAYED = 20_000
 _REPLAYED_FOR = 30 * 86_400 * SECOND
+#: How many of the approvals that suggest a grant are listed.
+_MOST_EXAMPLES = 10
 
 _SWEEP = 100
 _MAX_SWEEPS = 50
@@ -764,6 +784,83 @@ class Inbox:
         since = self.store.now() - _REPLAYED_FOR
         return replay_grant(self.store, grant, since, MOST_REPLAYED, sees)
 
+    async def suggestions(
+        self,
+        *,
+        by: str | Reviewer | None = None,
+        token: str | None = None,
+        sees: Callable[[Call], bool] = lambda call: True,
+    ) -> list[Suggestion]:
+        """Return the grants that equal approvals suggest to this person, with their replays.
+
+        Requests and replays have the calls for which ``sees`` returns True.
+        """
+        return await to_thread(self._suggestions, by, token, sees)
+
+    def _suggestions(
+        self, by: str | Reviewer | None, token: str | None, sees: Callable[[Call], bool]
+    ) -> list[Suggestion]:
+        reviewer = reviewer_of(self.store, by, token)
+        suggestions: list[Suggestion] = []
+        for grant, pattern in self._suggested(reviewer):
+            name = suggestion_id(grant, pattern)
+            example = pattern.examples[0]
+            rule, no_rule = rule_of(name, grant, pattern, self._reader.tool(example))
+            pending = covered_calls(self.store, example, grant, "pending")
+            listed = [call for call in pattern.examples if sees(call)]
+            suggestions.append(
+                Suggestion(
+                    id=name,
+                    grant=grant,
+                    risk=example.terms.risk.level,
+                    pattern=pattern.arguments,
+                    examples=tuple(map(self._reader.request, listed[:_MOST_EXAMPLES])),
+                    count=len(pattern.examples),
+                    example=example,
+                    pending=tuple(self._reader.request(call) for call in pending if sees(call)),
+                    replay=self._replay_grant(grant, sees),
+                    rule=rule,
+                    no_rule=no_rule,
+                )
+            )
+        return suggestions
+
+    def _suggested(self, reviewer: Proven) -> Iterator[tuple[Grant, Pattern]]:
+        return suggested_patterns(self.store, reviewer, self._judge, self._reader.tool)
+
+    async def accept_suggestion(
+        self,
+        suggestion: Suggestion | str,
+        *,
+        ends_in: float = ENDS_IN,
+        by: str | Reviewer | None = None,
+        token: str | None = None,
+    ) -> Grant:
+        """Give the grant of a suggestion, named by its id. It lasts 30 days unless you say so.
+
+        Raises ``NotFound`` if nothing suggests it any more.
+        """
+        name = suggestion.id if isinstance(suggestion, Suggestion) else suggestion
+        command = await to_thread(self._acceptance, name, ends_in, by, token)
+        (grant,) = await write(self.store, command)
+        done: Grant = grant
+        return done
+
+    def _acceptance(
+        self, name: str, ends_in: float, by: str | Reviewer | None, token: str | None
+    ) -> GiveGrant:
+        reviewer = reviewer_of(self.store, by, token)
+        for grant, pattern in self._suggested(reviewer):
+            if suggestion_id(grant, pattern) == name:
+                example = pattern.examples[0]
+                given = suggested_grant(pattern, reviewer, self.store.now(), ends_in)
+                place = {"thread": example.thread, "run": example.run, "call": example.id}
+                return GiveGrant(**place, grant=given, by=reviewer)
+        raise NotFound(
+            f"no suggestion {name!r:.80}: what people decided does not suggest it (any more): look "
+            "at the suggestions again"
+        )
+
     async def trust_run(
         self,
         run: str,
@@ -878,6 +975,8 @@ class Inbox:
     decide_many_sync = sync_twin(decide_many)
     cancel_sync = sync_twin(cancel)
     trust_run_sync = sync_twin(trust_run)
+    suggestions_sync = sync_twin(suggestions)
+    accept_suggestion_sync = sync_twin(accept_suggestion)
     replay_sync = sync_twin(replay)
     preview_grant_sync = sync_twin(preview_grant)
     grants_sync = sync_twin(grants)

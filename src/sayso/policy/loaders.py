@@ -44,6 +44,7 @@ KEYS = {
     "hours": 'a string such as "09:00-17:30"',
     "days": 'a list such as ["mon", "fri"]',
     "timezone": 'a string such as "Europe/Berlin"',
+    "until": 'a string such as "2027-01-31" or "2027-01-31T18:00"',
     "verdict": '"allow", "ask" or "deny"',
     "allowed": 'a list such as ["approve", "reject"]',
     "description": _STRING,

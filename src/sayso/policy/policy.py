@@ -97,7 +97,7 @@ class RuleResult:
 
     index: int | None
     name: str
-    #: The first condition that was not met: tool, agent, days or hours; or "".
+    #: The first condition that was not met: tool, agent, until, days or hours; or "".
     unmet: str
     #: Whether the rule matched, or the error of its predicate. Without an index, what the tool
     #: declares.
@@ -595,6 +595,8 @@ def _why(rule: Rule, result: RuleResult, call: ToolCall, agent: str, now: dateti
     if result.unmet:
         local = rule.local(now)
         clock = f"{local:%H:%M} {rule.timezone}"
+        if result.unmet == "until":
+            return f"it ended at {rule.until} (now {local:%Y-%m-%d %H:%M} {rule.timezone})"
         if result.unmet == "days":
             return f"not on {', '.join(rule.days or ())} (now {DAYS[local.weekday()]} {clock})"
         return f"outside hours {rule.hours} (now {clock})"

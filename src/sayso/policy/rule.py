@@ -94,8 +94,9 @@ class Rule:
 
     Conditions: ``tool`` and ``agent`` (a name or a glob, or several), ``when`` (a predicate over a
     copy of the arguments, sync or async) or ``where`` (a condition as text, such as
-    "amount > 100"), ``hours`` ("09:00-17:30", may cross midnight) and ``days`` ("mon", …), both in
-    ``timezone``. Terms that you leave out keep what the tool itself declares. ``effect`` says what
+    "amount > 100"), ``hours`` ("09:00-17:30", may cross midnight), ``days`` ("mon", …) and
+    ``until``, after which it matches nothing ("2027-01-31"), all in ``timezone``. Terms that you
+    leave out keep what the tool itself declares. ``effect`` says what
     running the tool changes; it can raise what the tool's author declared, never lower it. With
     ``record="asked"``, reads that needed no approval leave no row. ``effect_key`` makes the effect
     unique in the store, as "refund:{order}" does for each order. With ``overturn="rejecter"``, a
@@ -116,6 +117,7 @@ class Rule:
     hours: str | None = None
     days: str | Iterable[str] | None = None
     timezone: str = "UTC"
+    until: str | None = None
     verdict: Verdict | VerdictName = Verdict.ASK
     name: str = ""
     allowed: Iterable[DecisionType] | None = None
@@ -144,6 +146,7 @@ class Rule:
     #: Whether it belongs to a preset, and not to the user; see ``Terms.preset``.
     preset: bool = False
     _zone: tzinfo = field(default=UTC, init=False, repr=False, compare=False)
+    _until: datetime | None = field(default=None, init=False, repr=False, compare=False)
     _span: tuple[int, int] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -171,7 +174,7 @@ class Rule:
             object.__setattr__(self, name, value)
 
     def _check_texts(self) -> None:
-        for name in ("name", "where", "timezone", "hours"):
+        for name in ("name", "where", "timezone", "hours", "until"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise InvalidPolicy(f"{name}={value!r}: use a string")
@@ -314,6 +317,18 @@ class Rule:
             ) from None
         if self.hours is not None:
             self._set(_span=_span(self.hours))
+        if self.until is not None:
+            self._set(_until=self._end(self.until))
+
+    def _end(self, until: str) -> datetime:
+        try:
+            end = datetime.fromisoformat(until)
+        except ValueError:
+            raise InvalidPolicy(
+                f"until={until!r:.80}: write a date or a time, such as 2027-01-31 or "
+                "2027-01-31T18:00"
+            ) from None
+        return end if end.tzinfo is not None else end.replace(tzinfo=self._zone)
 
     def _check_asking(self) -> None:
         useless = [name for name in _ASK_ONLY_TERMS if getattr(self, name) is not None]
@@ -326,14 +341,15 @@ class Rule:
     @property
     def is_certain(self) -> bool:
         """Whether it matches every call of its tools by its agents, at any time."""
-        return self.when is None and self.hours is None and self.days is None
+        times = (self.hours, self.days, self.until)
+        return self.when is None and times == (None, None, None)
 
     def concerns(self, tool: str, agent: str) -> bool:
         """Return whether it may match calls of this tool by this agent."""
         return _any_glob(self.tool, tool) and _any_glob(self.agent, agent)
 
     def unmet(self, call: ToolCall, agent: str, now: datetime) -> str:
-        """Return the first condition that the call does not meet: tool, agent, days or hours.
+        """Return the first condition that the call does not meet: tool, agent, until, days, hours.
 
         Empty if it meets them all. The caller evaluates the predicate.
         """
@@ -341,6 +357,8 @@ class Rule:
             return "tool"
         if not _any_glob(self.agent, agent):
             return "agent"
+        if self._until is not None and now >= self._until:
+            return "until"
         if self._span is None and self.days is None:
             return ""
         local = self.local(now)
@@ -375,7 +393,9 @@ class Rule:
             calls += f" on {', '.join(self.days)}"
         if self.hours is not None:
             calls += f" at {self.hours}"
-        if self.days is not None or self.hours is not None:
+        if self.until is not None:
+            calls += f" until {self.until}"
+        if (self.days, self.hours, self.until) != (None, None, None):
             calls += f" ({self.timezone})"
         within = f", within {' and '.join(self.limits)}" if self.limits else ""
         if self.verdict is not Verdict.ASK:

@@ -1235,6 +1235,45 @@ class GrantPreviewView(View):
     )
 
 
+class ArgumentPatternView(View):
+    """What one argument was in all of the approved calls."""
+
+    argument: str
+    kind: Literal["same", "one_of", "at_most", "folder"]
+    value: Any = Field(description="the value, the values, the largest number, or the folder")
+    shown: str = Field(description="the same as a sentence")
+
+
+class SuggestionView(View):
+    """A grant that equal decisions suggest."""
+
+    id: str = Field(description="changes when the pattern does")
+    agent: str
+    tool: str
+    risk: RiskLevel
+    pattern: list[ArgumentPatternView] = Field(
+        description="what the arguments have in common; empty for commands and files"
+    )
+    shown_scope: list[str]
+    count: int = Field(description="how many approvals suggest it")
+    examples: list[CoveredView] = Field(description="the newest of them")
+    pending: list[TakenView] = Field(description="pending requests that it covers")
+    ends_in: float = Field(description="for how many seconds the grant lasts")
+    replay: ReplayView
+    rule: str = Field(description="a rule for a policy file that allows the same; empty if none")
+    no_rule: str = Field(description="why there is no such rule")
+
+
+class SuggestionPage(Page[SuggestionView]):
+    """The grants that your and other people's equal decisions suggest."""
+
+
+class AcceptBody(Body):
+    """How long the grant of a suggestion lasts."""
+
+    ends_in: float | int = Field(2_592_000, description="seconds, at most a year")
+
+
 class WindowBody(Body):
     """Trust in a run: it does what it asks for, up to a risk, for some minutes."""
 

@@ -5,6 +5,7 @@ import { Button } from "../shared/components/Button";
 import { Effects } from "../shared/components/Effects";
 import { LoadError, Skeleton } from "../shared/components/States";
 import { toast } from "../shared/components/Toasts";
+import { Suggestions } from "../shared/decision/Suggestions";
 import { thousands } from "../shared/format";
 import { named, useShortcuts } from "../shared/shortcuts";
 import { navigate, useQuery } from "../shared/router";
@@ -237,6 +238,7 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
         )}
         <Views query={query} />
         <Filters query={query} sort={sort} values={inbox.values} />
+        {alone && <Suggestions />}
       </ListTag>
       {id ? (
         <Detail

@@ -8,6 +8,7 @@ import { EmptyState } from "../shared/components/States";
 import { toast } from "../shared/components/Toasts";
 import { Age } from "../shared/components/Time";
 import { api } from "../shared/api";
+import { Suggestions } from "../shared/decision/Suggestions";
 import { thousands } from "../shared/format";
 import { useChanges } from "../shared/live";
 import { useResource } from "../shared/useResource";
@@ -69,6 +70,7 @@ export function Overview({ pending, yours, filtered }: Props): ReactElement {
       {me.agents > 0 && !me.demo && (
         <p className="muted">{me.agents === 1 ? "1 agent" : `${me.agents} agents`} on this server.</p>
       )}
+      <Suggestions />
       {me.demo ? <DemoHint /> : never && <Connect />}
     </div>
   );

@@ -13,6 +13,7 @@ import type {
   GrantPage,
   GrantInput,
   GrantPreview,
+  Suggestion,
   NoGrant,
   Groups,
   Me,
@@ -155,6 +156,8 @@ export const api = {
   removeView: (name: string) => call<void>(`/api/me/views/${encodeURIComponent(name)}`, { method: "DELETE" }),
   request: (id: string, signal?: AbortSignal) => call<RequestDetail>(at(id), { signal }),
   check: (id: string, edit: Edit, signal?: AbortSignal) => post<Check>(`${at(id)}/check`, edit, { signal }),
+  suggestions: (signal?: AbortSignal) => call<{ items: Suggestion[] }>("/api/suggestions", { signal }),
+  acceptSuggestion: (id: string) => post<Grant>(`/api/suggestions/${encodeURIComponent(id)}/grant`, {}),
   previewGrant: (id: string, grant: GrantInput, signal?: AbortSignal) =>
     post<GrantPreview | NoGrant>(`${at(id)}/grant-preview`, grant, { signal }),
   decide: (id: string, body: DecisionBody) => post<Request>(`${at(id)}/decision`, body, { limit: DECISION_LIMIT }),

@@ -22,6 +22,16 @@ export interface Agent {
   tools: AgentTool[];
 }
 
+/** What one argument was in all of the approved calls. */
+export interface ArgumentPattern {
+  argument: string;
+  kind: "same" | "one_of" | "at_most" | "folder";
+  /** the value, the values, the largest number, or the folder */
+  value: Json;
+  /** the same as a sentence */
+  shown: string;
+}
+
 /** One bar of a histogram. */
 export interface Bar {
   label: string;
@@ -755,6 +765,31 @@ export interface Stats {
   reviewers: ReviewerStats[];
   /** times to decision */
   histogram: Bar[];
+}
+
+/** A grant that equal decisions suggest. */
+export interface Suggestion {
+  /** changes when the pattern does */
+  id: string;
+  agent: string;
+  tool: string;
+  risk: "low" | "medium" | "high" | "critical";
+  /** what the arguments have in common; empty for commands and files */
+  pattern: ArgumentPattern[];
+  shown_scope: string[];
+  /** how many approvals suggest it */
+  count: number;
+  /** the newest of them */
+  examples: Covered[];
+  /** pending requests that it covers */
+  pending: Taken[];
+  /** for how many seconds the grant lasts */
+  ends_in: number;
+  replay: Replay;
+  /** a rule for a policy file that allows the same; empty if none */
+  rule: string;
+  /** why there is no such rule */
+  no_rule: string;
 }
 
 /** A person after a change, and the ids of what ended with it. */

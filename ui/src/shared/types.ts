@@ -111,6 +111,7 @@ export interface SimilarCall {
 /** What a grant would cover, or why it could not be given. */
 export type GrantPreview = Required<api.GrantPreview> & { ok: true };
 export type Replay = api.Replay;
+export type Suggestion = api.Suggestion;
 export type NoGrant = { ok: false; message: string };
 
 export interface RequestDetail extends api.Request {

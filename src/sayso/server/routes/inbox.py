@@ -37,6 +37,7 @@ from sayso.inbox.decisions import (
 from sayso.inbox.inbox import MAX_PAGE, MOST_REPLAYED, GrantPreview
 from sayso.inbox.people import may_see, names_of
 from sayso.inbox.replay import Replay, replay_json
+from sayso.inbox.suggestions import ENDS_IN, Suggestion
 from sayso.policy import Policy, tighten
 from sayso.redaction import redact, secrets_of, without_fingerprints
 from sayso.rows import Call
@@ -59,6 +60,7 @@ from sayso.server.routes.parameters import Mine, RequestFilters, RequestId
 from sayso.server.routes.sign_in import confirmation_options, confirmed_by
 from sayso.server.schemas import (
     DECISION_FIELDS,
+    AcceptBody,
     BulkDecisionBody,
     CancelBody,
     CheckBody,
@@ -77,6 +79,7 @@ from sayso.server.schemas import (
     ReplayView,
     RequestPage,
     RequestView,
+    SuggestionPage,
     json_body,
 )
 from sayso.server.service import Service, service_of
@@ -539,11 +542,7 @@ def _preview_view(
             if not redact(choice).masked
         ],
         "past": [similar_view(other) for other in preview.past if listed(other)],
-        "pending": [
-            {**similar_view(other), "digest": request_view(other, who.reviewer)["digest"]}
-            for other in preview.pending
-            if listed(other)
-        ],
+        "pending": [_taken_view(other, who) for other in preview.pending if listed(other)],
         "replay": _replay_view(store, preview.replay, who),
     }
 
@@ -610,6 +609,83 @@ def _diff(before: Json, after: Json, path: str = "") -> list[dict[str, Json]]:
 
 def _as_text(value: Json) -> str | None:
     return None if value is _ABSENT else "\n".join(text.lines(value))
+
+
+# -- suggestions
+
+
+@router.get(
+    "/suggestions",
+    summary="List suggestions",
+    response_model=SuggestionPage,
+    responses=errors(401, 403, 422),
+)
+async def list_suggestions(request: Request, who: CurrentReviewer) -> JsonResponse:
+    """List the grants that ten or more equal approvals suggest, and that you could give.
+
+    Each comes with its replay over the calls that you may see, and as a rule for a policy file.
+    """
+    service = service_of(request)
+    sees = partial(may_see, who.reviewer)
+    suggestions = await service.inbox.suggestions(by=who.reviewer, sees=sees)
+    views = await read(
+        service.store, lambda: [_suggestion_view(service.store, one, who) for one in suggestions]
+    )
+    return JsonResponse({"items": views, "next": None})
+
+
+@router.post(
+    "/suggestions/{suggestion_id}/grant",
+    summary="Accept a suggestion",
+    response_model=GrantView,
+    responses=errors(400, 401, 403, 404, 409, 413, 422, 429),
+)
+async def accept_suggestion(
+    request: Request,
+    who: CurrentReviewer,
+    suggestion_id: Annotated[str, Path(description="as in `GET /api/suggestions`")],
+    body: Annotated[AcceptBody, json_body(AcceptBody, required=False)],
+) -> JsonResponse:
+    """Give the grant that is suggested. 404 if what people decided does not suggest it any more."""
+    service = service_of(request)
+    grant = await service.inbox.accept_suggestion(
+        suggestion_id, ends_in=body.ends_in, by=who.reviewer
+    )
+    views = await read(service.store, _grant_views, service.store, [grant])
+    return JsonResponse(views["items"][0])
+
+
+def _suggestion_view(store: Store, suggestion: Suggestion, who: Identity) -> dict[str, Json]:
+    grant = suggestion.grant
+    patterns: list[dict[str, Json]] = [
+        {
+            "argument": text.inline(pattern.argument),
+            "kind": pattern.kind,
+            "value": inert(pattern.value),
+            "shown": text.inline(pattern.sentence),
+        }
+        for pattern in suggestion.pattern
+    ]
+    lines = [pattern["shown"] for pattern in patterns]
+    return {
+        "id": suggestion.id,
+        "agent": text.inline(grant.agent),
+        "tool": text.inline(grant.tool),
+        "risk": suggestion.risk,
+        "pattern": patterns,
+        "shown_scope": lines or _scope_lines(grant, _masked_scope(store, grant)),
+        "count": suggestion.count,
+        "examples": [similar_view(example) for example in suggestion.examples],
+        "pending": [_taken_view(other, who) for other in suggestion.pending],
+        "ends_in": ENDS_IN,
+        "replay": _replay_view(store, suggestion.replay, who),
+        "rule": suggestion.rule,
+        "no_rule": suggestion.no_rule,
+    }
+
+
+def _taken_view(other: SaysoRequest, who: Identity) -> dict[str, Json]:
+    return {**similar_view(other), "digest": request_view(other, who.reviewer)["digest"]}
 
 
 # -- grants

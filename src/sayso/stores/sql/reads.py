@@ -576,7 +576,7 @@ _RUNS = sql.LOAD_RUN.removesuffix(" WHERE id = ?")
 #: How many columns a thread has, before those of a message that is joined to it.
 _THREAD = len(Thread._fields)
 #: How many calls are read at once, and more than any store has.
-_CALLS_READ = 1000
+_CALLS_READ = 4000
 _MOST_CALLS = (1 << 63) - 1
 _CREATED = Call._fields.index("created")
 _THREADS = sql.LOAD_THREAD.removesuffix(" WHERE id = ?")
@@ -671,16 +671,20 @@ class SqlReads:
     def calls_since(
         self, since: Micros, agent: str | None = None, tool: str | None = None
     ) -> Iterator[Call]:
-        before = _MOST_CALLS
         names = {"agent": agent, "tool": tool}
         wanted = {column: short(name) for column, name in names.items() if name is not None}
         keys = " AND ".join(f"{column} = ?" for column in wanted)
-        among = f"AND search_key IN (SELECT id FROM search_key WHERE {keys})" if wanted else ""
+        few = ""
+        if wanted:  # read from the index of search keys alone
+            few = (
+                f"AND n IN (SELECT n FROM call WHERE n < ? AND created >= {since:d} AND search_key "
+                f"IN (SELECT id FROM search_key WHERE {keys}) ORDER BY n DESC LIMIT {_CALLS_READ})"
+            )
         statement = (
-            f"SELECT {sql.CALL}, n FROM call WHERE n < ? {among} "
-            f"ORDER BY n DESC LIMIT {_CALLS_READ}"
+            f"SELECT {sql.CALL}, n FROM call WHERE n < ? {few} ORDER BY n DESC LIMIT {_CALLS_READ}"
         )
-        while rows := self._rows(statement, (before, *wanted.values())):
+        before = _MOST_CALLS
+        while rows := self._rows(statement, (before, *([before] if few else []), *wanted.values())):
             recent = [row for row in rows if row[_CREATED] >= since]
             for call in self._decode.listed(call_from, recent):
                 if agent in (None, call.agent) and tool in (None, call.tool):

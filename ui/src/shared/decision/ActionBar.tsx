@@ -1,12 +1,11 @@
 /** The buttons to decide a request. If one is disabled, the reason is shown next to it. */
 
 import { useEffect, useRef, useState, type ReactElement, type Ref } from "react";
-import { api, type OneOfMany } from "../api";
 import { Button } from "../components/Button";
-import { toast } from "../components/Toasts";
 import { named, useShortcuts } from "../shortcuts";
 import { useMe } from "../session";
-import type { Check, DecisionType, GrantPreview, Json, Kind, Request } from "../types";
+import type { Check, DecisionType, Json, Kind, Request } from "../types";
+import { approveAll } from "./approveAll";
 import { ApproveButton } from "./ApproveButton";
 import { setDraft, type Draft } from "./draft";
 import { editable, editOf } from "./edit";
@@ -286,17 +285,6 @@ export function ActionBar(props: ActionBarProps): ReactElement {
       )}
     </Bar>
   );
-}
-
-/** Approve the pending requests that a grant covers. One that changed since stays pending. */
-async function approveAll(pending: GrantPreview["pending"]): Promise<void> {
-  const items: OneOfMany[] = pending
-    .filter((request) => request.digest !== null)
-    .map(({ id, digest }) => ({ id, type: "approve", seen_digest: digest }));
-  if (items.length === 0) return;
-  const { items: outcomes } = await api.decideAll(items.slice(0, 100));
-  const left = outcomes.filter((outcome) => outcome.error).length;
-  if (left > 0) toast(`${left} of the pending requests could not be approved together. Decide them one by one.`, "bad");
 }
 
 /** The choices for a call in doubt. Each explains what it does, and none has the shortcut of Approve. */
