@@ -25,6 +25,7 @@ where = 'amount > 100'
 hours = "22:00-06:00"
 days = ["mon", "fri"]
 timezone = "Europe/Berlin"
+until = "2027-01-31"
 verdict = "ask"
 allowed = ["approve", "reject"]
 description = "Moves money out."
@@ -69,6 +70,7 @@ def test_every_key_of_a_file() -> None:
         hours="22:00-06:00",
         days=["mon", "fri"],
         timezone="Europe/Berlin",
+        until="2027-01-31",
         verdict="ask",
         allowed=["approve", "reject"],
         description="Moves money out.",
@@ -194,6 +196,7 @@ def test_bad_file_is_refused(text: Any, message: str) -> None:
         ("days = 'monday'", "days=['monday']: use mon"),
         ("days = []", 'days = []: write a list such as ["mon", "fri"]'),
         ("timezone = 'Berlin'", "timezone='Berlin': use a name such as Europe/Berlin"),
+        ("until = 'soon'", "until='soon': write a date or a time, such as 2027-01-31"),
         ("timezone = 2", 'write a string such as "Europe/Berlin"'),
         ("allowed = ['yes']", "use some of approve, edit, reject, respond"),
         ("allowed = []", 'write a list such as ["approve", "reject"]'),

@@ -35,6 +35,7 @@ CHANGES: dict[str, Any] = {
     "hours": "09:00-17:00",
     "days": ["mon"],
     "timezone": "Europe/Berlin",
+    "until": "2027-01-31",
     "verdict": "deny",
     "name": "never",
     "allowed": ["approve"],

@@ -1271,7 +1271,9 @@ class SuggestionPage(Page[SuggestionView]):
 class AcceptBody(Body):
     """How long the grant of a suggestion lasts."""
 
-    ends_in: float | int = Field(2_592_000, description="seconds, at most a year")
+    ends_in: float | int = Field(
+        2_592_000, description="seconds, at most a year", examples=[2_592_000]
+    )
 
 
 class WindowBody(Body):
