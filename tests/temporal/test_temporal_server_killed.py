@@ -63,7 +63,7 @@ def test_dispatched_worker_survives_server_kill(killable_desk: Desk) -> None:
     server.kill()
     (request,) = desk.waiting()
     desk.inbox.decide_sync(request.id, request.approve(), by="ana")
-    until(lambda: "retrying in 1.0 s" in desk.log.read_text(), otherwise=desk.said)
+    until(lambda: "is not available, trying again" in desk.log.read_text(), otherwise=desk.said)
     server.start()
     ended(desk, meanwhile)
     assert desk.effects() == ["5 euros", "6 euros"]

@@ -48,6 +48,7 @@ from sayso.server.routes import (
 from sayso.server.service import HookSessions, Limits, Service
 from sayso.stores import open_store
 from sayso.stores.base import Store
+from sayso.stores.outage import Outage, outage_of
 from sayso.sync import to_thread
 from sayso.worker import Worker
 
@@ -257,13 +258,15 @@ async def _seal_when_due(store: Store) -> None:
 
     The server has to: with Ed25519 keys no worker can sign, and a quiet server commits nothing.
     """
+    outage = Outage("the seal of the audit log", within=outage_of(store))
     while store.keys.can_sign:
         try:
             await to_thread(store.seal_if_due)
+            outage.over()
         except StoreClosed:
             return
         except SaysoError as error:
-            log.warning("cannot seal the audit log, retrying: %s", error)
+            outage.failed(error)
         await asyncio.sleep(SEAL_CHECK)
 
 

@@ -20,6 +20,7 @@ from sayso.inbox.people import Audience
 from sayso.rows import SYSTEM_THREAD, Event
 from sayso.server.audiences import EventAudiences
 from sayso.stores.base import Store
+from sayso.stores.outage import outage_of
 from sayso.sync import CommitWaiter, to_thread
 from sayso.types import iso
 
@@ -91,7 +92,7 @@ class Feed:
                 self.close()
                 return
             except SaysoError as error:
-                log.warning("the live feed cannot read the store, retrying: %s", error)
+                outage_of(self._store).failed(error)
                 await asyncio.sleep(1)
 
     async def _follow_store(self, commits: CommitWaiter) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 
 from sayso.errors import StoreClosed
 from sayso.rows import Event
 from sayso.stores.base import Cursor, Store
+from sayso.stores.outage import Outage, outage_of
 from sayso.sync import CommitWaiter, to_thread
 from sayso.types import Micros
-
-log = logging.getLogger("sayso.stores")
 
 _PAGE = 100
 #: How long a process holds the cursor while it delivers a batch.
@@ -26,8 +24,8 @@ _LAST_TRY = 10.0
 class EventFollower:
     """Delivers events from a cursor that the store keeps under ``name``, shared by all processes.
 
-    ``deliver`` receives the events that ``wants`` selects. If it raises, the error is logged and it
-    receives them again later.
+    ``deliver`` receives the events that ``wants`` selects. If it raises, ``outage`` logs the error
+    and it receives them again later.
     """
 
     def __init__(
@@ -36,12 +34,14 @@ class EventFollower:
         name: str,
         wants: Callable[[Event], bool],
         deliver: Callable[[Sequence[Event]], Awaitable[None]],
+        outage: Outage | None = None,
     ) -> None:
         self._store = store
         self._name = name
         self._wants = wants
         self._deliver = deliver
         self._failed = 0
+        self._outage = outage or Outage(name, within=outage_of(store))
         #: The stored cursor last read, and how far no event after it was wanted.
         self._scanned: tuple[str, Cursor] = ("", "")
 
@@ -64,14 +64,15 @@ class EventFollower:
             while True:
                 try:
                     rest = await self._step()
-                    self._failed = 0
+                    if self._failed and not rest:
+                        self._outage.over()
+                        self._failed = 0
                 except StoreClosed:
                     return
                 except Exception as error:
                     rest = min(_FIRST_TRY * 2**self._failed, _LAST_TRY)
                     self._failed = min(self._failed + 1, 10)
-                    reason = f"{type(error).__name__}: {error}"
-                    log.warning("%s: retrying in %.1f s: %s", self._name, rest, reason)
+                    self._outage.failed(error)
                     await asyncio.sleep(rest)
                     continue
                 if rest is None:

@@ -32,6 +32,7 @@ from temporalio.worker import Worker as TemporalWorker
 from sayso.errors import InvalidCall
 from sayso.rows import LIVE, Run
 from sayso.stores.base import Store
+from sayso.stores.outage import Outage
 from sayso.stores.row_checks import if_readable
 from sayso.sync import to_thread
 from sayso.types import Micros
@@ -124,6 +125,8 @@ _GRACE = timedelta(days=30)
 #: A ready run that was not taken is looked at again after so many seconds.
 _LOOK_AGAIN = 1.0
 _RECONNECT_SECONDS = 5.0
+_HEALTH_SECONDS = 0.5
+_HEALTH_TIMEOUT = timedelta(seconds=5)
 
 
 class Address(NamedTuple):
@@ -187,17 +190,21 @@ class TemporalDispatch:
         self._address = address
         self._room = asyncio.Semaphore(worker.concurrency)
         self._stopping = asyncio.Event()
+        self._outage = Outage(f"Temporal at {address.target}")
 
     async def run(self) -> None:
         client = await self._client(lazy=True)
-        relay = Relay(self._worker, TemporalDispatcher(client, self._store))
+        dispatcher = TemporalDispatcher(client, self._store)
+        relay = Relay(self._worker, dispatcher, outage=self._outage)
         telling = asyncio.create_task(relay.run())
+        watching = asyncio.create_task(self._watch(client))
         serving = [asyncio.create_task(self._serve(name)) for name in self._worker.names]
         try:
             await self._stopping.wait()
         finally:
             telling.cancel()
-            await asyncio.gather(telling, *serving, return_exceptions=True)
+            watching.cancel()
+            await asyncio.gather(telling, watching, *serving, return_exceptions=True)
             await self._worker.drained()
 
     def stop(self) -> None:
@@ -211,6 +218,16 @@ class TemporalDispatch:
         target, namespace = self._address
         return await Client.connect(target, namespace=namespace, lazy=lazy, runtime=_runtime())
 
+    async def _watch(self, client: Client) -> None:
+        """Notice within about a second that the server is away, which workers on it retry."""
+        while True:
+            try:
+                await client.service_client.check_health(timeout=_HEALTH_TIMEOUT)
+                self._outage.over()
+            except Exception as error:
+                self._outage.failed(error)
+            await asyncio.sleep(_HEALTH_SECONDS)
+
     async def _serve(self, agent: str) -> None:
         """Poll the task queue of one agent, and reconnect while the server is down."""
         while not self._stopping.is_set():
@@ -218,8 +235,7 @@ class TemporalDispatch:
                 async with self._polling(agent):
                     await self._stopping.wait()
             except Exception as error:
-                where = self._address.target
-                log.warning("Temporal at %s is not available, trying again: %s", where, error)
+                self._outage.failed(error)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_RECONNECT_SECONDS):
                         await self._stopping.wait()

@@ -33,6 +33,7 @@ from sayso.rows import LIVE, Event, Run
 from sayso.stores.base import Store
 from sayso.stores.event_follower import EventFollower
 from sayso.stores.nested_runs import close_overdue, wake_outer
+from sayso.stores.outage import Outage, outage_of
 from sayso.sync import read, to_thread
 from sayso.types import Micros
 from sayso.worker.steps import OnStep, Step, Steps, listen, recorded
@@ -225,9 +226,10 @@ class Worker:
             return 0.0
         except SaysoError as error:
             self._behind = True
-            log.warning("the store cannot be read, trying again: %s", error)
+            outage_of(self.store).failed(error)
             await asyncio.sleep(1)
             return 0.001
+        outage_of(self.store).over()
         patience = POLL_SECONDS if soon is None else min((soon - now) / 1_000_000, POLL_SECONDS)
         return min(patience, self._backoff.patience())
 
@@ -413,11 +415,17 @@ class Dispatcher(Protocol):
 class Relay:
     """Tells a dispatcher which runs of a worker's agents are ready, and when.
 
-    A run that is still ready after ``scan`` seconds is resumed by the worker itself.
+    A run that is still ready after ``scan`` seconds is resumed by the worker itself. ``outage`` is
+    told while the dispatcher cannot be reached.
     """
 
     def __init__(
-        self, worker: Worker, dispatcher: Dispatcher, *, scan: float = SCAN_SECONDS
+        self,
+        worker: Worker,
+        dispatcher: Dispatcher,
+        *,
+        scan: float = SCAN_SECONDS,
+        outage: Outage | None = None,
     ) -> None:
         self._worker = worker
         self._store = worker.store
@@ -426,7 +434,7 @@ class Relay:
         # Workers with the same agents share a cursor; workers with others need their own.
         agents = codec.sha256(codec.dumps(sorted(worker.names)).encode())[:16]
         self._follower = EventFollower(
-            self._store, f"dispatch:{agents}", _may_need_look, self._dispatch
+            self._store, f"dispatch:{agents}", _may_need_look, self._dispatch, outage
         )
 
     async def run(self) -> None:
@@ -460,7 +468,7 @@ class Relay:
             except StoreClosed:
                 return
             except Exception as error:
-                log.warning("the store cannot be scanned: %s", error)
+                outage_of(self._store).failed(error)
             await asyncio.sleep(self._scan)
 
 

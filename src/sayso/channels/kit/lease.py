@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from sayso.errors import StoreClosed
 from sayso.stores.base import Store
+from sayso.stores.outage import Outage, outage_of
 from sayso.sync import to_thread
 from sayso.types import SECOND, Micros
 
@@ -36,6 +37,7 @@ class Lease:
         ``work`` is cancelled when the lease is lost, and starts again when it is regained.
         ``stopping`` only ends the wait for the lease.
         """
+        outage = Outage(self._name, within=outage_of(self._store))
         while not stopping.is_set():
             try:
                 if await to_thread(self._extend) and await self._hold(work):
@@ -43,7 +45,7 @@ class Lease:
             except StoreClosed:
                 return
             except Exception as error:
-                log.warning("%s: retrying: %s", self._name, error)
+                outage.failed(error)
             await wait_for(stopping, _LOOK)
 
     async def _hold(self, work: Callable[[], Awaitable[None]]) -> bool:

@@ -21,6 +21,7 @@ from sayso.channels.kit.lease import wait_for
 from sayso.errors import StoreClosed
 from sayso.rows import Delivery
 from sayso.stores.base import Store
+from sayso.stores.outage import Outage, outage_of
 from sayso.sync import to_thread
 from sayso.types import SECOND
 
@@ -95,13 +96,15 @@ class Sender:
 
     async def run(self) -> None:
         """Send until ``stop`` is called, or until the store is closed."""
+        outage = Outage(f"the channel {self._courier.name}", within=outage_of(self._store))
         while not self._stopping.is_set():
             try:
                 wait = await self._round()
+                outage.over()
             except StoreClosed:
                 return
             except Exception as error:
-                log.warning("%s: cannot send, retrying: %s", self._courier.name, error)
+                outage.failed(error)
                 wait = _POLL
             if wait > 0:
                 await wait_for(self._nudged, wait)

@@ -43,6 +43,7 @@ from sayso.stores.base import (
     engine_deps,
     run_commands,
 )
+from sayso.stores.outage import Outage, outage_of
 from sayso.stores.postgres.connections import (
     FIRST_NAP,
     GONE,
@@ -210,8 +211,10 @@ class Watcher(threading.Thread):
         channel: str,
         horizon: Horizon,
         is_ours: Callable[[int], bool],
+        outage: Outage,
     ) -> None:
         super().__init__(name="sayso-listen", daemon=True)
+        self._outage = outage
         self._connect = connect
         self._translate = translate
         self._hub = hub
@@ -224,8 +227,10 @@ class Watcher(threading.Thread):
         while self._hub.wanted():
             try:
                 with self._connect() as connection:
+                    self._outage.over()
                     self._watch(connection)
-            except (psycopg.Error, StoreError, OSError):
+            except (psycopg.Error, StoreError, OSError) as error:
+                self._outage.failed(error)
                 time.sleep(_LISTEN_SECONDS)  # while the server is away, nothing is committed
 
     def _watch(self, connection: Connection) -> None:
@@ -860,7 +865,8 @@ class PostgresStore(OrderedEvents):
         horizon = horizon_of(self._rows(HORIZON)[0])
         connect_ = lambda: connect(self._address, prepare=False)  # noqa: E731
         ours = self._pool.is_ours
-        Watcher(connect_, self._translate, self._hub, self._channel, horizon, ours).start()
+        outage = outage_of(self)
+        Watcher(connect_, self._translate, self._hub, self._channel, horizon, ours, outage).start()
 
     # -- the rest
 
