@@ -25,6 +25,7 @@ VARIABLES = {
     "SAYSO_KEY": "The keyring that signs and verifies, newest key first. See [keys](keys.md).",
     "SAYSO_KEY_FILE": "A file with the keyring, instead of `SAYSO_KEY`.",
     "SAYSO_OIDC_SECRET": "The client secret for [sign-in](sign-in.md) with OpenID Connect.",
+    "SAYSO_PUSH_CONTACT": "Your `mailto:` or `https://` URL for push services; else `--page-url`.",
     "SAYSO_ROW_KEY": "The key of the rows, for a process that only has a public key.",
     "SAYSO_MAIL_FROM": "The sender of [mail](phone.md#slack-and-mail) to people.",
     "SAYSO_MAIL_PASSWORD": "The password for `--mail-server`.",
@@ -36,6 +37,8 @@ VARIABLES = {
     "SAYSO_TELEGRAM_SECRET": "Take Telegram's updates by webhook, signed with this.",
     "SAYSO_TELEGRAM_TOKEN": "The bot that asks people in [Telegram](phone.md).",
     "SAYSO_TOKEN": "The token of the person or agent that runs a command or a client.",
+    "SAYSO_VAPID_KEY": "The key of the server for [Web Push](notifications.md#web-push).",
+    "SAYSO_VAPID_KEY_FILE": "A file with that key, which `sayso serve` makes.",
     "SAYSO_WEBHOOK_SECRET": "The secret that signs [webhooks](webhooks.md).",
 }
 #: What libraries read for us, and where it matters.
@@ -81,6 +84,7 @@ FILES = """
 | `--config FILE` of `sayso proxy` | the MCP servers: [the MCP proxy](mcp-proxy.md) |
 | `--token-file FILE` | a token; readable by its owner only |
 | `sayso.db.key` | the key of a SQLite store without `SAYSO_KEY`: [keys](keys.md) |
+| `sayso.db.vapid` | the key for [Web Push](notifications.md#web-push), if no variable gives one |
 
 ## Flags
 

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 ENVIRONMENT = "SAYSO_KEY"
 FILE_ENVIRONMENT = "SAYSO_KEY_FILE"
 ROW_ENVIRONMENT = "SAYSO_ROW_KEY"
+VAPID_ENVIRONMENT = "SAYSO_VAPID_KEY"
 #: The folder in which systemd puts the credentials of a service.
 _CREDENTIALS = "CREDENTIALS_DIRECTORY"
 #: Where containers have their secrets: anyone in the container may read them, and nobody else.
@@ -480,6 +481,41 @@ def _decode(text: str) -> bytes | None:
     except ValueError:
         return None
     return raw if _encode(raw) == text else None
+
+
+def vapid_key(path: Path | None, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the private key by which push services know this server: a P-256 scalar, base64url.
+
+    It is in ``SAYSO_VAPID_KEY``, the file that ``SAYSO_VAPID_KEY_FILE`` names, systemd's credential
+    ``sayso-vapid-key``, or else in ``<path>.vapid``. A file is made on first use, readable by this
+    user only. Returns ``None`` if there is none and no ``path``.
+    """
+    named = environ.get("SAYSO_VAPID_KEY_FILE")
+    beside = None if path is None else f"{os.path.realpath(path)}.vapid"
+    file = named or beside
+    try:
+        if file is not None and VAPID_ENVIRONMENT not in environ and not os.path.lexists(file):
+            _create(os.path.abspath(file), _encode(_new_scalar()))
+        text, source = _given(VAPID_ENVIRONMENT, "sayso-vapid-key", environ)
+        if text is None and beside is not None:
+            text = _read(beside)
+            source = beside
+    except OSError as error:
+        raise StoreError(
+            f"the key file {file} cannot be read or made ({error.strerror}): let this user write "
+            f"to its folder, or set {VAPID_ENVIRONMENT}"
+        ) from error
+    if text is None:
+        return None
+    if len(_decode(text.strip()) or b"") != 32:
+        raise KeyMissing(f"{source} is no key for push messages: remove it, and a new one is made")
+    return text.strip()
+
+
+def _new_scalar() -> bytes:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP256R1()).private_numbers().private_value.to_bytes(32)
 
 
 def keys_in(source: str) -> list[str]:

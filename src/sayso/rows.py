@@ -606,15 +606,16 @@ class Credential(NamedTuple):
     """What proves who a person is: a token, a sign-in link, a session, a passkey or an account.
 
     Secrets are hashed. A passkey has none here: its hash is that of its id; that of a linked
-    account (``chat``) is that of its name, and nobody can present it but the account's platform.
+    account (``chat``) is that of its name, and nobody can present it but the account's platform. A
+    subscription (``push``) proves nothing: messages are sent to it.
     """
 
     id: str
     hash: str
     #: The name of the person or agent.
     person: str
-    #: ``token``, ``link``, ``session``, ``passkey``, ``chat`` (an account of a chat platform) or
-    #: ``code`` (which links one).
+    #: ``token``, ``link``, ``session``, ``passkey``, ``chat`` (an account of a chat platform),
+    #: ``code`` (which links one) or ``push`` (a browser that gets push messages).
     kind: str
     #: The most that this credential allows, whatever the role of the person.
     role: str
@@ -622,7 +623,7 @@ class Credential(NamedTuple):
     #: The credential that opened this one, which ends with it.
     opened_by: str = ""
     #: The browser and the address that opened it, as the server saw them; of a ``chat``, its
-    #: account.
+    #: account; of a ``push``, its ``Subscription``. ``views.device_of`` is what people may see.
     device: str = ""
     #: Of a passkey: its algorithm and its key.
     public_key: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
@@ -391,9 +392,18 @@ def person_json(person: Person) -> dict[str, Any]:
     }
 
 
+def device_of(credential: Credential) -> str:
+    """Return what people may see of ``Credential.device``: no secret of a subscription."""
+    if credential.kind == "push":
+        return str(json.loads(credential.device)[0])
+    if credential.kind in ("chat", "code"):
+        return " ".join(part for part in json.loads(credential.device) if part)
+    return credential.device
+
+
 def credential_json(credential: Credential) -> dict[str, Any]:
     """Return a token, link, session or passkey as JSON. Its secret is not stored."""
-    device = credential.device
+    device = device_of(credential)
     place = ""
     if credential.kind == "session" and " at " in device:
         device, _, place = device.rpartition(" at ")

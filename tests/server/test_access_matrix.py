@@ -28,6 +28,7 @@ TOKEN = {"token": 1}
 CALLER = {"caller": "use:c1"}
 BODIES: dict[str, Any] = {
     "confirm_own_address": {"code": "x"},
+    "add_own_account": {"endpoint": "https://x", "keys": {"p256dh": "", "auth": ""}, "device": ""},
     "open_request": {"tool": "refund"},
     "report_released": {"run": "r", **CALLER, "ok": True, "result": "x", "tool": "t"},
     "note_prompt": {"run": "r"},
@@ -171,6 +172,9 @@ EXPECTED: dict[str, dict[str, str]] = {
     "save_view": {"none": _REVIEWERS},
     "remove_saved_view": {"none": "401 403 403 403 403 404 404 404"},
     "list_own_channels": {"none": "401 403 403 200 200 200 200 200"},
+    "add_own_account": {"none": "401 403 403 404 404 404 404 404"},
+    "test_own_channel": {"none": "401 403 403 404 404 404 404 404"},
+    "list_channels": {"none": _ADMIN},
     "link_own_channel": {"none": "401 403 403 404 404 404 404 404"},
     "confirm_own_address": {"none": "401 403 403 404 404 404 404 404"},
     "unlink_own_account": {"none": "401 403 403 404 404 404 404 404"},

@@ -299,9 +299,8 @@ def _wrong_columns(
     """Return the columns that differ; if none does, check those that no event holds."""
     if row is None:
         # The row of a session or a link is deleted some time after it has ended.
-        return (
-            [] if issued.body.get("kind") in ("session", "link", "chat") else ["its row is missing"]
-        )
+        deleted = issued.body.get("kind") in ("session", "link", "chat", "push")
+        return [] if deleted else ["its row is missing"]
     if isinstance(row, Grant):
         matches = _grant_matches(row, issued, spent)
         signed = grant_bytes(row)

@@ -16,6 +16,7 @@ from typing import Any
 from sayso.channels.kit.cards import Card
 from sayso.channels.kit.channel import Received, TryLater, Undeliverable
 from sayso.channels.kit.desk import Desk, Press, button_value
+from sayso.errors import SaysoError
 from sayso.inbox.accounts import Account
 from sayso.rows import Delivery
 
@@ -29,7 +30,7 @@ try:
         Message,
         Update,
     )
-    from telegram.error import BadRequest, Forbidden, RetryAfter
+    from telegram.error import BadRequest, Forbidden, InvalidToken, RetryAfter
     from telegram.request import HTTPXRequest
 except ImportError as error:
     raise ImportError('Telegram needs `pip install "sayso[telegram]"`') from error
@@ -73,7 +74,10 @@ class TelegramChannel:
 
     async def _started(self) -> Bot:
         if not self._ready:
-            await self._bot.initialize()
+            try:
+                await self._bot.initialize()
+            except InvalidToken:  # its message has the token
+                raise SaysoError("Telegram does not know this token: get another one") from None
             self._ready = True
         return self._bot
 

@@ -15,10 +15,13 @@ from sayso.cli import common
 from sayso.cli.common import Usage
 from sayso.inbox import add_person
 from sayso.inbox.accounts import CODE_SECONDS, new_code
+from sayso.keys import vapid_key
+from sayso.stores.address import address_of
 
 if TYPE_CHECKING:
     from sayso.channels.kit.service import ChatChannel
     from sayso.channels.mail import Tls
+    from sayso.stores.base import Store
 
 channels = typer.Typer(
     help="Link your accounts, and test the bots that ask people.",
@@ -52,6 +55,27 @@ MailServer = Annotated[
         help="Send mail through smtps://USER@HOST, from $SAYSO_MAIL_FROM.",
     ),
 ]
+
+
+PrivatePush = Annotated[
+    bool,
+    typer.Option("--push-private", help="Allow push services at private network addresses."),
+]
+
+
+def push_channel(store: Store, page_url: str, *, private: bool) -> Sequence[ChatChannel]:
+    """Return the channel to browsers; none without its extra, or a place for its key."""
+    try:
+        from sayso.channels.push import PushChannel
+    except ImportError:
+        return ()
+    key = vapid_key(address_of(store.url).path)
+    if key is None:
+        return ()
+    contact = os.environ.get("SAYSO_PUSH_CONTACT", "")
+    if not contact and page_url.startswith("https://"):
+        contact = page_url
+    return (PushChannel(store, key, contact=contact, allow_private=private),)
 
 
 def configured_channels(
@@ -140,6 +164,8 @@ def link(
 
     The account then decides as you: the person of the token, or of the operating system's user.
     """
+    if channel in ("mail", "push"):
+        raise Usage(f"{channel} has no bot: use the page of notifications in the web app")
     with common.opened(store, create=True) as box:
         by = common.caller(box, token_file).reviewer
         if token_file is None and box.store.person(by.name) is None:
@@ -162,27 +188,36 @@ def check_bot(
         str, typer.Option("--page-url", metavar="URL", help="The public URL of the web app.")
     ] = "",
     json: common.AsJson = False,
+    store: common.StoreUrl = common.DEFAULT_STORE,
 ) -> None:
-    """Ask the platform whether it knows the bot, and show who the bot is."""
-    made = {
-        each.name: each
-        for each in configured_channels(
-            telegram_token_file, slack_token_file, mail_server, page_url
-        )
-    }
-    if channel not in made:
-        raise Usage(f"{channel} is not configured: pass its token, as to `sayso serve`")
+    """Ask the platform whether it knows the bot, and show who the bot is.
 
-    async def check() -> str:
-        try:
-            return await made[channel].check()
-        finally:
-            await made[channel].close()
-
-    try:
-        bot = asyncio.run(check())
-    except Exception as error:
-        raise Usage(f"{channel}: {type(error).__name__}: {error}") from None
+    For `push`, which has no bot, this shows the key by which browsers know the server of --store.
+    """
+    if channel == "push":
+        with common.opened(store, create=True) as box:
+            made = push_channel(box.store, page_url, private=False)
+            if not made:
+                raise Usage(
+                    'push is not configured: run `pip install "sayso[push]"`, and for a store '
+                    "without a file, set $SAYSO_VAPID_KEY_FILE"
+                )
+            bot = asyncio.run(_check(made[0]))
+    else:
+        named = configured_channels(telegram_token_file, slack_token_file, mail_server, page_url)
+        bots = {each.name: each for each in named}
+        if channel not in bots:
+            raise Usage(f"{channel} is not configured: pass its token, as to `sayso serve`")
+        bot = asyncio.run(_check(bots[channel]))
     from sayso.cli import output
 
     output.emit({"channel": channel, "bot": bot}, f"{channel}: the bot is {bot}.", json=json)
+
+
+async def _check(channel: ChatChannel) -> str:
+    try:
+        return await channel.check()
+    except Exception as error:
+        raise Usage(f"{channel.name}: {type(error).__name__}: {error}") from None
+    finally:
+        await channel.close()

@@ -30,7 +30,7 @@ from sayso.redaction import mask_request, title_of
 from sayso.rows import Credential
 from sayso.stores.base import Store
 from sayso.types import HIGH_RISKS, Grant, Micros, Refusal, Request, iso, moment
-from sayso.views import credential_json, request_json
+from sayso.views import credential_json, device_of, request_json
 
 _NARROW = 72
 _WIDE = 100
@@ -287,7 +287,7 @@ def token_lines(tokens: Sequence[Credential], store: Store) -> Iterator[Line]:
         in_groups = f" in {', '.join(map(name, person.groups))}" if person and person.groups else ""
         state = "live" if token.live(now) else "expired" if token.revoked is None else "revoked"
         yield Line(f"{token.id}  {name(token.person)}, {token.role}{in_groups}", "bold")
-        device = f", {text.inline(token.device)}" if token.device else ""
+        device = f", {text.inline(device_of(token))}" if token.device else ""
         yield Line(f"{state}, {_until(token.valid_until)}{device}", "", "  ")
 
 

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sayso.cli import common
-from sayso.cli.channels import MailServer, SlackToken, TelegramToken, configured_channels
+from sayso.cli.channels import (
+    MailServer,
+    PrivatePush,
+    SlackToken,
+    TelegramToken,
+    configured_channels,
+    push_channel,
+)
 from sayso.cli.common import Usage
 from sayso.errors import InvalidCall
 from sayso.inbox import os_user
@@ -127,6 +134,7 @@ def serve(
     telegram_token_file: TelegramToken = None,
     slack_token_file: SlackToken = None,
     mail_server: MailServer = "",
+    push_private: PrivatePush = False,
     log_json: common.LogJson = False,
     store: common.StoreUrl = common.DEFAULT_STORE,
 ) -> None:
@@ -160,6 +168,8 @@ def serve(
     begin_logging(as_json=log_json)
     shared, agents = load_together(targets or (), store)
     _warn_of_store_in_git(shared.url)
+    bots = configured_channels(telegram_token_file, slack_token_file, mail_server, page_url)
+    push = () if no_auth else push_channel(shared, page_url, private=push_private)
     app = create_app(
         agents,
         store=shared,
@@ -172,7 +182,7 @@ def serve(
         oidc=oidc_settings,
         proxy=None if trusted_proxy is None else ProxySettings.load(trusted_proxy),
         webhooks=_endpoints(webhook or (), webhook_secret_file, webhook_private, page_url),
-        channels=configured_channels(telegram_token_file, slack_token_file, mail_server, page_url),
+        channels=[*bots, *push],
         page_url=page_url,
     )
 
@@ -235,7 +245,7 @@ def _warn_of_store_in_git(url: str) -> None:
     path = address_of(url).path
     if path is None or not any((folder / ".git").exists() for folder in path.parents):
         return
-    files = [str(path), f"{path}.key", f"{path}-wal"]
+    files = [str(path), f"{path}.key", f"{path}.vapid", f"{path}-wal"]
     git = ["git", "-C", str(path.parent), "-c", "core.fsmonitor=false"]
     try:
         ignored = subprocess.run(

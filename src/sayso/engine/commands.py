@@ -740,7 +740,7 @@ class AddCredential(SystemCommand):
     @property
     def needs(self) -> Needs:
         whose = (self.credential.person,)
-        account = (self.credential.hash,) if self.credential.kind == "chat" else ()
+        account = (self.credential.hash,) if self.credential.kind in ("chat", "push") else ()
         needs = Needs(people=whose, credentials_of=whose, credentials=account)
         return actor_needs(self.by).joined(needs)
 

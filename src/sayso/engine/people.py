@@ -333,7 +333,7 @@ def add_credential(work: UnitOfWork, command: AddCredential) -> Credential:
         _make_room(work, credentials, actor)
     elif credential.kind == "code":  # only the newest one counts
         _end(work, [c for c in credentials if c.kind == "code" and c.live(work.now)], actor)
-    elif credential.kind == "chat":
+    elif credential.kind in ("chat", "push"):
         _free_account(work, credential)
     if any(other.id == credential.id for other in credentials):
         raise Conflict(f"token {credential.id} already exists: use another id")

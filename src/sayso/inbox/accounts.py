@@ -22,6 +22,8 @@ from sayso.stores.base import Store
 from sayso.types import SECOND, Reviewer
 
 CODE_SECONDS = 600
+#: The kinds of credentials that are addresses of a person in a channel.
+ADDRESS_KINDS = ("chat", "push")
 _BAD_CODE = "this code is unknown, used or expired: get a new one with `sayso channels link`"
 
 
@@ -107,15 +109,25 @@ def linked_person(store: Store, account: Account) -> Proven | None:
 
 def accounts_of(store: Store, person: str, channel: str) -> list[Account]:
     """Return the accounts that a person has linked and that count now."""
-    links = [row for row in store.credentials(person) if row.kind == "chat"]
-    accounts = [account_of(row) for row in links]
+    links = [row for row in store.credentials(person) if row.kind in ADDRESS_KINDS]
     return [
-        account
-        for account in accounts
-        if account.channel == channel and linked_person(store, account) is not None
+        account_of(row)
+        for row in links
+        if account_of(row).channel == channel and counts_now(store, row)
     ]
 
 
+def counts_now(store: Store, credential: Credential) -> bool:
+    """Return whether a credential and its person are still valid, and made with our key."""
+    try:
+        rights(store, Proven(credential.person, proof=credential.hash))
+    except NotAllowed:
+        return False
+    return True
+
+
 def account_of(credential: Credential) -> Account:
-    """Return the account of a ``chat`` credential or of a code."""
+    """Return the account of a ``chat`` or ``push`` credential, or of a code."""
+    if credential.kind == "push":
+        return Account("push", "", credential.id)
     return Account(*json.loads(credential.device))

@@ -1077,11 +1077,13 @@ class CredentialView(View):
 
     id: str
     person: str
-    kind: Literal["token", "link", "session", "passkey", "chat", "code"]
+    kind: Literal["token", "link", "session", "passkey", "chat", "code", "push"]
     role: Role = Field(description="the most that it allows")
     assurance: Assurance
     opened_by: str | None = Field(description="the token or link that opened a session")
-    device: str = Field(description="the browser that opened a session, or the name of a passkey")
+    device: str = Field(
+        description="the browser of a session; the name of a passkey, an account or a subscription"
+    )
     place: str = Field(description="the address from which a session was opened")
     created_at: datetime
     signed_in_at: datetime | None = Field(description="when the person proved who they are")
@@ -1103,11 +1105,65 @@ class OwnChannelView(View):
     """A channel of this server, and your accounts in it."""
 
     name: str
+    link: Literal["code", "mail", "push"] = Field(
+        description="how to link an account: send a code to the bot, confirm the code that is sent "
+        "to your mail address, or subscribe a browser"
+    )
+    key: str | None = Field(description="the `applicationServerKey` with which browsers subscribe")
     accounts: list[LinkedAccountView]
 
 
 class OwnChannelPage(Page[OwnChannelView]):
     """Channels."""
+
+
+class ChannelHealthView(View):
+    """A channel of this server, and how it is doing. No secret is in it."""
+
+    name: str
+    state: Literal["ok", "failing", "down"] = Field(
+        description="`failing` if the last message failed, `down` if the platform does not answer"
+    )
+    bot: str | None = Field(description="who the bot is, as the platform says; null if `down`")
+    error: str | None = Field(description="why the last message failed, or the platform's answer")
+    failed_at: datetime | None = Field(description="when a message last failed")
+    sent_at: datetime | None = Field(description="when a message was last sent")
+    waiting: int = Field(description="messages that wait to be sent or updated")
+    dead: int = Field(description="messages that were given up")
+
+
+class ChannelHealthPage(Page[ChannelHealthView]):
+    """Channels."""
+
+
+class SubscriptionKeys(Body):
+    """The keys of a browser's subscription."""
+
+    p256dh: str = Field(
+        max_length=200,
+        examples=[
+            "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcx"
+            "aOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4"
+        ],
+    )
+    auth: str = Field(max_length=100, examples=["BTBZMqHH6r4Tts7J_aSIgg"])
+
+
+class SubscriptionBody(Body):
+    """A browser that is to get push messages, as `PushSubscription.toJSON()` describes it."""
+
+    endpoint: str = Field(max_length=2000, examples=["https://push.example.com/send/fJ2b7Q"])
+    keys: SubscriptionKeys
+    device: str = Field(
+        max_length=100, description="what you call the browser", examples=["My phone"]
+    )
+
+
+class TestMessageView(View):
+    """What became of a test message."""
+
+    sent: int = Field(description="to how many accounts it was sent")
+    error: str | None = Field(description="why it was not sent to another one")
 
 
 class LinkCodeView(View):

@@ -29,6 +29,7 @@ const NAMES: Record<Credential["kind"], string> = {
   link: "sign-in link",
   chat: "chat account",
   code: "linking code",
+  push: "push subscription",
 };
 
 interface RowProps {

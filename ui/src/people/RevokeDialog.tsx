@@ -16,6 +16,7 @@ const TITLES: Record<Credential["kind"], [title: string, verb: string, done: str
   link: ["Revoke this sign-in link?", "Revoke link", "Sign-in link revoked"],
   chat: ["Unlink this chat account?", "Unlink account", "Chat account unlinked"],
   code: ["Revoke this linking code?", "Revoke code", "Linking code revoked"],
+  push: ["Stop push messages to this browser?", "Stop messages", "Push messages stopped"],
 };
 
 /** Ends one credential of a person, with the sessions that it opened. */

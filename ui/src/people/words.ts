@@ -61,6 +61,7 @@ const KINDS: Record<Credential["kind"], [one: string, many: string]> = {
   link: ["sign-in link", "sign-in links"],
   chat: ["chat account", "chat accounts"],
   code: ["linking code", "linking codes"],
+  push: ["push subscription", "push subscriptions"],
 };
 
 export function count(number: number, one: string, many = `${one}s`): string {

@@ -54,6 +54,25 @@ export interface Change {
   after: string | null;
 }
 
+/** A channel of this server, and how it is doing. No secret is in it. */
+export interface ChannelHealth {
+  name: string;
+  /** `failing` if the last message failed, `down` if the platform does not answer */
+  state: "ok" | "failing" | "down";
+  /** who the bot is, as the platform says; null if `down` */
+  bot: string | null;
+  /** why the last message failed, or the platform's answer */
+  error: string | null;
+  /** when a message last failed */
+  failed_at: string | null;
+  /** when a message was last sent */
+  sent_at: string | null;
+  /** messages that wait to be sent or updated */
+  waiting: number;
+  /** messages that were given up */
+  dead: number;
+}
+
 /** A chat that you started. */
 export interface Chat {
   id: string;
@@ -103,13 +122,13 @@ export interface Covered {
 export interface Credential {
   id: string;
   person: string;
-  kind: "token" | "link" | "session" | "passkey" | "chat" | "code";
+  kind: "token" | "link" | "session" | "passkey" | "chat" | "code" | "push";
   /** the most that it allows */
   role: "agent" | "chat" | "reviewer" | "admin";
   assurance: "code" | "os-user" | "chat" | "token" | "session" | "passkey";
   /** the token or link that opened a session */
   opened_by: string | null;
-  /** the browser that opened a session, or the name of a passkey */
+  /** the browser of a session; the name of a passkey, an account or a subscription */
   device: string;
   /** the address from which a session was opened */
   place: string;
@@ -374,13 +393,13 @@ export interface Messages {
 export interface NewToken {
   id: string;
   person: string;
-  kind: "token" | "link" | "session" | "passkey" | "chat" | "code";
+  kind: "token" | "link" | "session" | "passkey" | "chat" | "code" | "push";
   /** the most that it allows */
   role: "agent" | "chat" | "reviewer" | "admin";
   assurance: "code" | "os-user" | "chat" | "token" | "session" | "passkey";
   /** the token or link that opened a session */
   opened_by: string | null;
-  /** the browser that opened a session, or the name of a passkey */
+  /** the browser of a session; the name of a passkey, an account or a subscription */
   device: string;
   /** the address from which a session was opened */
   place: string;
@@ -421,6 +440,10 @@ export interface Options {
 /** A channel of this server, and your accounts in it. */
 export interface OwnChannel {
   name: string;
+  /** how to link an account: send a code to the bot, confirm the code that is sent to your mail address, or subscribe a browser */
+  link: "code" | "mail" | "push";
+  /** the `applicationServerKey` with which browsers subscribe */
+  key: string | null;
   accounts: LinkedAccount[];
 }
 
@@ -767,6 +790,12 @@ export interface Stats {
   histogram: Bar[];
 }
 
+/** The keys of a browser's subscription. */
+export interface SubscriptionKeys {
+  p256dh: string;
+  auth: string;
+}
+
 /** A grant that equal decisions suggest. */
 export interface Suggestion {
   /** changes when the pattern does */
@@ -812,6 +841,14 @@ export interface Taken {
   summary: string;
   /** to approve it too; null if a part of it is masked */
   digest: string | null;
+}
+
+/** What became of a test message. */
+export interface TestMessage {
+  /** to how many accounts it was sent */
+  sent: number;
+  /** why it was not sent to another one */
+  error: string | null;
 }
 
 /** The requests of one tool. */

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from sayso.channels.kit.cards import Card
 from sayso.errors import SaysoError
+from sayso.inbox.push import Subscription
 from sayso.rows import Delivery
 
 
@@ -44,6 +45,18 @@ class Channel(Protocol):
     async def close(self) -> None: ...
 
 
+@runtime_checkable
+class TakesSubscriptions(Protocol):
+    """A channel to browsers, which subscribe to it."""
+
+    #: What a browser needs to subscribe.
+    public_key: str
+
+    async def accept(self, subscription: Subscription) -> None:
+        """Raise ``InvalidCall`` unless messages can be sent to a subscription."""
+        ...
+
+
 class Received(NamedTuple):
     """The answer to what a platform posted."""
 
@@ -53,11 +66,15 @@ class Received(NamedTuple):
 
 
 class TryLater(SaysoError):
-    """The platform takes no message now. Try again after ``wait`` seconds."""
+    """The platform takes no message now. Try again after ``wait`` seconds.
 
-    def __init__(self, message: str, wait: float) -> None:
+    ``alone`` says that this is about one target: messages to others need not wait.
+    """
+
+    def __init__(self, message: str, wait: float = 0.0, *, alone: bool = False) -> None:
         super().__init__(message)
         self.wait = wait
+        self.alone = alone
 
 
 class Undeliverable(SaysoError):

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from sayso.channels.kit.channel import TryLater, Undeliverable
+from sayso.channels.kit.health import HealthNotes
 from sayso.channels.kit.lease import wait_for
 from sayso.errors import StoreClosed
 from sayso.rows import Delivery
@@ -80,6 +81,7 @@ class Sender:
     def __init__(self, store: Store, courier: Courier) -> None:
         self._store = store
         self._courier = courier
+        self._health = HealthNotes(store, courier.name)
         self._nudged = asyncio.Event()
         self._stopping = asyncio.Event()
         #: How many rounds in a row nothing was accepted.
@@ -174,6 +176,8 @@ class Sender:
 
     def _record(self, row: Delivery) -> None:
         """Store what became of a message, and what else is due for it."""
+        if row.state == "sent":
+            self._health.note()
         if self._store.put_deliveries([row])[0]:
             later = self._courier.after(row)
             if later is not None:
@@ -182,18 +186,23 @@ class Sender:
     def _settle(self, failures: Sequence[_Failure], accepted: bool) -> float:
         """Record what failed. Return how many seconds the whole channel waits."""
         now = self._store.now()
-        asked = [failure.error.wait for failure in failures if isinstance(failure.error, TryLater)]
-        away = bool(failures) and not accepted and not asked
+        shared = [error for _, error in failures if not _is_alone(error)]
+        asked = [error.wait for error in shared if isinstance(error, TryLater)]
+        away = bool(shared) and not accepted and not asked
         self._outage = self._outage + 1 if away else 0
         for row, error in failures:
             attempts = row.attempts + 1
             reason = f"{type(error).__name__}: {error}"[:300]
             log.warning("%s: try %d failed: %s", row.channel, attempts, reason)
             self._courier.failed(row)
+            self._health.note(reason)
             later = row._replace(attempts=attempts, error=reason)
             age = (now - row.created) / SECOND
             if attempts >= _LEAST_TRIES and age > self._courier.keep_trying:
                 later = self._dead(later, str(error)[:300])
+            elif isinstance(error, TryLater) and error.alone:
+                pause = max(error.wait, self._pause(attempts, _LONGEST_PAUSE))
+                later = later._replace(next_at=now + round(pause * SECOND))
             elif accepted and not isinstance(error, TryLater):
                 pause = self._pause(attempts, _LONGEST_PAUSE)
                 later = later._replace(next_at=now + round(pause * SECOND))
@@ -209,3 +218,8 @@ class Sender:
     def _dead(self, row: Delivery, reason: str) -> Delivery:
         self._courier.give_up(row, reason)
         return row._replace(state="dead", next_at=None, error=reason[:300])
+
+
+def _is_alone(error: Exception) -> bool:
+    """Return whether an error is about one target only."""
+    return isinstance(error, TryLater) and error.alone

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 from html import escape
 from typing import Annotated, Any
 from urllib.parse import parse_qs
@@ -9,23 +11,46 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Path, Request
 from starlette.responses import HTMLResponse, Response
 
-from sayso.channels.kit.channel import Received
-from sayso.channels.kit.service import ChannelRunner
+from sayso.channels.kit.cards import Card
+from sayso.channels.kit.channel import Received, TakesSubscriptions
+from sayso.channels.kit.health import read_health
+from sayso.channels.kit.planner import addresses, new_delivery
+from sayso.channels.kit.service import ChannelRunner, ChatChannel
 from sayso.errors import NotFound
 from sayso.inbox import directory
-from sayso.inbox.accounts import CODE_SECONDS, account_of, confirm_address, new_code
+from sayso.inbox.accounts import (
+    ADDRESS_KINDS,
+    CODE_SECONDS,
+    account_of,
+    confirm_address,
+    new_code,
+)
+from sayso.inbox.push import Subscription, subscribe
 from sayso.rows import Credential
-from sayso.server.auth import CurrentChatUser
+from sayso.server.auth import CurrentAdmin, CurrentChatUser
 from sayso.server.openapi import NO_AUTH, errors
 from sayso.server.responses import JsonResponse
-from sayso.server.schemas import LinkCodeBody, LinkCodeView, OwnChannelPage, json_body
+from sayso.server.schemas import (
+    ChannelHealthPage,
+    LinkCodeBody,
+    LinkCodeView,
+    LinkedAccountView,
+    OwnChannelPage,
+    SubscriptionBody,
+    TestMessageView,
+    json_body,
+)
 from sayso.server.service import service_of
 from sayso.stores.base import Store
 from sayso.sync import read, to_thread
 from sayso.text import inline
 from sayso.types import SECOND, iso
+from sayso.views import device_of
 
 router = APIRouter(tags=["channels"])
+
+#: Seconds that a platform gets to answer while a person waits.
+_PATIENCE = 15.0
 
 ChannelName = Annotated[str, Path(description="the name, as in `GET /api/me/channels`")]
 
@@ -41,7 +66,13 @@ def _channel(request: Request, name: str) -> ChannelRunner:
 
 def _links(store: Store, person: str) -> list[Credential]:
     now = store.now()
-    return [row for row in store.credentials(person) if row.kind == "chat" and row.live(now)]
+    rows = store.credentials(person)
+    return [row for row in rows if row.kind in ADDRESS_KINDS and row.live(now)]
+
+
+def _link_view(row: Credential) -> dict[str, Any]:
+    account = device_of(row) if row.kind == "push" else account_of(row).user
+    return {"id": row.id, "account": inline(account), "linked_at": iso(row.created)}
 
 
 @router.get(
@@ -53,18 +84,21 @@ def _links(store: Store, person: str) -> list[Credential]:
 async def list_own_channels(request: Request, who: CurrentChatUser) -> JsonResponse:
     """List the channels of this server, with the accounts that you linked in each."""
     store = service_of(request).store
-    links = [(row, account_of(row)) for row in await read(store, _links, store, who.name)]
+    links = await read(store, _links, store, who.name)
 
-    def view(name: str) -> dict[str, Any]:
-        accounts = [
-            {"id": row.id, "account": inline(account.user), "linked_at": iso(row.created)}
-            for row, account in links
-            if account.channel == name
-        ]
-        return {"name": name, "accounts": accounts}
+    def view(name: str, platform: ChatChannel) -> dict[str, Any]:
+        link = "mail" if platform.takes_mail else "code"
+        key = None
+        if isinstance(platform, TakesSubscriptions):
+            link = "push"
+            key = platform.public_key
+        accounts = [_link_view(row) for row in links if account_of(row).channel == name]
+        return {"name": name, "link": link, "key": key, "accounts": accounts}
 
-    names = service_of(request).channels.runners
-    return JsonResponse({"items": [view(name) for name in names], "next": None})
+    items = [
+        view(name, runner.channel) for name, runner in service_of(request).channels.runners.items()
+    ]
+    return JsonResponse({"items": items, "next": None})
 
 
 @router.post(
@@ -82,6 +116,8 @@ async def link_own_channel(
     """
     store = service_of(request).store
     platform = _channel(request, channel).channel
+    if isinstance(platform, TakesSubscriptions):
+        raise NotFound(f"{channel} takes no code: subscribe the browser on its page")
     ends = iso(store.now() + CODE_SECONDS * SECOND)
     if not platform.takes_mail:
         code = await to_thread(new_code, store, who.reviewer, channel)
@@ -113,6 +149,112 @@ async def confirm_own_address(
     _channel(request, channel)
     await to_thread(confirm_address, store, who.reviewer, channel, body.code.strip())
     return Response(status_code=204)
+
+
+@router.post(
+    "/api/me/channels/{channel}/accounts",
+    summary="Subscribe one of your browsers",
+    status_code=201,
+    response_model=LinkedAccountView,
+    responses=errors(400, 401, 403, 404, 409, 413, 422, 429),
+)
+async def add_own_account(
+    request: Request,
+    who: CurrentChatUser,
+    channel: ChannelName,
+    body: Annotated[SubscriptionBody, json_body(SubscriptionBody)],
+) -> JsonResponse:
+    """Let a browser get push messages, until you or an admin removes it.
+
+    The endpoint has to be an `https` URL at a public address. The same browser again changes
+    nothing.
+    """
+    service = service_of(request)
+    platform = _channel(request, channel).channel
+    if not isinstance(platform, TakesSubscriptions):
+        raise NotFound(f"browsers cannot subscribe to {channel!r:.80}: get a code for it")
+    service.limits.count_check(f"{who.name} subscribing")
+    keys = body.keys
+    subscription = Subscription(
+        body.device.strip() or "A browser",
+        body.endpoint,
+        keys.p256dh,
+        keys.auth,
+        platform.public_key,
+    )
+    await platform.accept(subscription)
+    row = await to_thread(subscribe, service.store, who.reviewer, subscription)
+    return JsonResponse(_link_view(row), 201)
+
+
+@router.post(
+    "/api/me/channels/{channel}/test",
+    summary="Send yourself a test message",
+    response_model=TestMessageView,
+    responses=errors(401, 403, 404, 429),
+)
+async def test_own_channel(
+    request: Request, who: CurrentChatUser, channel: ChannelName
+) -> JsonResponse:
+    """Send a message to each of your accounts in a channel, and return what became of it."""
+    service = service_of(request)
+    store = service.store
+    platform = _channel(request, channel).channel
+    targets = await read(store, addresses, store, platform, who.name)
+    if not targets:
+        raise NotFound(f"you have no account in {channel!r:.80}: link one first")
+    service.limits.count_check(f"{who.name} testing")
+    card = Card(title="Test message", facts=("Requests that wait for you are announced here.",))
+    sent = 0
+    failure = None
+    for target in targets:
+        # Another digest each time, or a mailbox would take the second one for a repetition.
+        row = new_delivery(channel, target, "", secrets.token_hex(8), "test", store.now())
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await platform.send(row, card)
+            sent += 1
+        except Exception as error:
+            failure = inline(str(error) or type(error).__name__)[:300]
+    return JsonResponse({"sent": sent, "error": failure})
+
+
+@router.get(
+    "/api/channels",
+    summary="List channels and their health",
+    response_model=ChannelHealthPage,
+    responses=errors(401, 403),
+)
+async def list_channels(request: Request, who: CurrentAdmin) -> JsonResponse:
+    """List the channels of this server: who their bots are, and how their messages fare."""
+    store = service_of(request).store
+    counts = await read(store, store.count_deliveries)
+
+    async def view(name: str, platform: ChatChannel) -> dict[str, Any]:
+        health = await read(store, read_health, store, name)
+        state = "failing" if health.failing else "ok"
+        error = health.error
+        bot = None
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                bot = inline(await platform.check())
+        except Exception as failure:
+            state = "down"
+            error = str(failure) or type(failure).__name__
+        return {
+            "name": name,
+            "state": state,
+            "bot": bot,
+            "error": inline(error)[:300] or None,
+            "failed_at": iso(health.failed_at or None),
+            "sent_at": iso(health.sent_at or None),
+            "waiting": counts.get((name, "due"), 0) + counts.get((name, "updating"), 0),
+            "dead": counts.get((name, "dead"), 0),
+        }
+
+    runners = service_of(request).channels.runners
+    views = (view(name, runner.channel) for name, runner in runners.items())
+    return JsonResponse({"items": await asyncio.gather(*views), "next": None})
 
 
 @router.delete(

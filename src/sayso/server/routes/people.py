@@ -121,18 +121,19 @@ def _listed_view(person: Person, credentials: Iterable[Credential]) -> dict[str,
 async def get_person(request: Request, who: CurrentAdmin, name: PersonName) -> JsonResponse:
     """Return a person or an agent with what is theirs now: tokens, sessions and passkeys."""
     store = service_of(request).store
-    person = await read(store, store.person, name)
+    person, absent = await read(store, store.actor, name)
     if person is None or person.name != name:
         raise NotFound(f"no person or agent {name!r:.80}: see GET /api/people")
     known = await read(store, store.credentials, name)
-    absent = await read(store, store.absent, name) if person.active else []
     now = store.now()
     return JsonResponse(
         {
             **_listed_view(person, known),
             "credentials": [_credential_view(row, who) for row in known if row.live(now)],
             "stands_in_for": [
-                inline(other.name) for other in absent if other.has_stand_in(name, now)
+                inline(other.name)
+                for other in absent
+                if person.active and other.has_stand_in(name, now)
             ],
         }
     )
