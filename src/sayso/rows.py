@@ -497,6 +497,8 @@ class Person(NamedTuple):
     #: Who decides for this person until ``away_until``.
     stand_in: str = ""
     away_until: Micros | None = None
+    #: When messages reach them (``inbox.notices``), as JSON; "" for at once.
+    notices: str = ""
     #: Made with the decision key: the row key alone cannot add a person or change their rights.
     signature: str = ""
     mac: str = ""

@@ -46,6 +46,7 @@ def test_policy_check_names_rule_and_reason(world: World) -> None:
     said = " ".join(world.cli(*check, "x").split())
     assert "notified at once: push, slack:#ops reminded after 600 s" in said
     assert "after 1800 s, group:leads may decide too, and is notified" in said
+    assert "in a person's quiet hours: one digest when they end" in said
     world.cli(*check, "x", "--at", "noon", code=2)
     file.write_text("[[rule]]\nnonsense = 1\n")
     assert "unknown key 'nonsense'" in world.cli("policy", "check", str(file), code=1)

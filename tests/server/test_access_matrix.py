@@ -29,6 +29,7 @@ CALLER = {"caller": "use:c1"}
 BODIES: dict[str, Any] = {
     "confirm_own_address": {"code": "x"},
     "add_own_account": {"endpoint": "https://x", "keys": {"p256dh": "", "auth": ""}, "device": ""},
+    "set_own_notices": {},
     "open_request": {"tool": "refund"},
     "report_released": {"run": "r", **CALLER, "ok": True, "result": "x", "tool": "t"},
     "note_prompt": {"run": "r"},
@@ -175,6 +176,8 @@ EXPECTED: dict[str, dict[str, str]] = {
     "add_own_account": {"none": "401 403 403 404 404 404 404 404"},
     "test_own_channel": {"none": "401 403 403 404 404 404 404 404"},
     "list_channels": {"none": _ADMIN},
+    "get_own_notices": {"none": "401 403 403 200 200 200 200 200"},
+    "set_own_notices": {"none": "401 403 403 200 200 200 200 200"},
     "link_own_channel": {"none": "401 403 403 404 404 404 404 404"},
     "confirm_own_address": {"none": "401 403 403 404 404 404 404 404"},
     "unlink_own_account": {"none": "401 403 403 404 404 404 404 404"},

@@ -13,6 +13,7 @@ from fake_telegram import FakeTelegram
 from starlette.testclient import TestClient
 from waiting import until
 
+import sayso.audit
 from sayso.channels.kit.cards import Card
 from sayso.channels.kit.desk import Desk
 from sayso.channels.push import PushChannel
@@ -209,3 +210,22 @@ def test_admin_sees_health_without_secrets(tmp_path: Path, service: FakePushServ
         until(lambda: health("push")["sent_at"])
         assert (health("push")["state"], health("push")["waiting"]) == ("ok", 0)
     telegram.close()
+
+
+def test_person_sets_their_quiet_hours(tmp_path: Path) -> None:
+    hours = {"quiet_from": "22:00", "quiet_until": "07:00", "zone": "Europe/Berlin"}
+    with closing(open_store(f"sqlite:///{tmp_path / 's.db'}")) as store:
+        token, _ = create_token(store, "ana", by="admin")
+        app = create_app(store=store, workers=0)
+        with TestClient(app, headers={"authorization": f"Bearer {token}"}) as client:
+            assert client.get("/api/me/notices").json()["quiet_from"] == ""
+            answer = client.put("/api/me/notices", json={**hours, "only_away": True})
+            assert answer.status_code == 200
+            assert client.get("/api/me/notices").json() == answer.json()
+            assert answer.json().items() >= {**hours, "only_away": True}.items()
+            assert client.put("/api/me/notices", json={"zone": "Mars"}).status_code == 422
+            assert client.put("/api/me/notices", json={"quiet": 1}).status_code == 422
+            assert client.put("/api/me/notices", json={}).json()["quiet_until_now"] is None
+            headers = {"authorization": "Bearer x"}
+            assert client.put("/api/me/notices", json={}, headers=headers).status_code == 401
+            assert sayso.audit.verify(store).ok

@@ -351,6 +351,7 @@ def _person(state: Issuance) -> Person:
         since=state.event.at if removed else body["since"],
         stand_in="" if removed else body["stand_in"],
         away_until=None if removed else body["until"],
+        notices="" if removed else body["notices"],
     )
 
 

@@ -717,6 +717,11 @@ def _terms(terms: Terms) -> Iterator[str]:
     if terms.escalate_after is not None:
         added = " or ".join(map(name, terms.escalate_to))
         yield f"after {terms.escalate_after:g} s, {added} may decide too, and is notified"
+    yield "in a person's quiet hours: one digest when they end" + (
+        ", or at once when it has escalated"
+        if terms.risk.level == "critical" and terms.escalate_after is not None
+        else ""
+    )
 
 
 def explanation_json(found: Explanation) -> dict[str, Any]:

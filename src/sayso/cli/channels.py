@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import unquote, urlsplit
@@ -13,10 +14,12 @@ import typer
 
 from sayso.cli import common
 from sayso.cli.common import Usage
-from sayso.inbox import add_person
+from sayso.inbox import Inbox, add_person
 from sayso.inbox.accounts import CODE_SECONDS, new_code
+from sayso.inbox.notices import Notices, set_notices
 from sayso.keys import vapid_key
 from sayso.stores.address import address_of
+from sayso.types import Reviewer
 
 if TYPE_CHECKING:
     from sayso.channels.kit.service import ChatChannel
@@ -153,6 +156,14 @@ def secret_of(path: Path | None, variable: str) -> str:
         raise Usage(f"{path}: {error}") from None
 
 
+def _person(box: Inbox, token_file: Path | None) -> Reviewer:
+    """Return the person who calls; add the operating system's user, who could make any token."""
+    by = common.caller(box, token_file).reviewer
+    if token_file is None and box.store.person(by.name) is None:
+        add_person(box.store, by.name, by=by, role="admin")
+    return by
+
+
 @channels.command("link")
 def link(
     channel: Annotated[str, typer.Argument(metavar="CHANNEL", help="Such as telegram.")],
@@ -167,15 +178,54 @@ def link(
     if channel in ("mail", "push"):
         raise Usage(f"{channel} has no bot: use the page of notifications in the web app")
     with common.opened(store, create=True) as box:
-        by = common.caller(box, token_file).reviewer
-        if token_file is None and box.store.person(by.name) is None:
-            add_person(box.store, by.name, by=by, role="admin")  # who could make any token
+        by = _person(box, token_file)
         code = new_code(box.store, by, channel)
     from sayso.cli import output  # loads rich, which `sayso serve` does not need
 
     body = {"channel": channel, "code": code, "seconds": CODE_SECONDS}
     words = f"Within {CODE_SECONDS // 60} minutes, send this to the bot:  /start {code}"
     output.emit(body, words, json=json)
+
+
+@channels.command("quiet")
+def quiet(
+    quiet_from: Annotated[
+        str, typer.Option("--from", metavar="HH:MM", help="When your quiet hours begin.")
+    ] = "",
+    quiet_until: Annotated[
+        str, typer.Option("--until", metavar="HH:MM", help="When they end.")
+    ] = "",
+    zone: Annotated[
+        str, typer.Option("--zone", metavar="NAME", help="Your time zone, such as Europe/Berlin.")
+    ] = "UTC",
+    only_away: Annotated[
+        bool, typer.Option("--only-away", help="Send messages only while you are not at the page.")
+    ] = False,
+    reset: Annotated[bool, typer.Option("--off", help="Send all messages at once again.")] = False,
+    json: common.AsJson = False,
+    token_file: common.TokenFile = None,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """Set when messages reach you; without options, show it.
+
+    Messages of your quiet hours become one digest when these end. Requests of critical risk that
+    have escalated are announced at once.
+    """
+    changes = bool(quiet_from or quiet_until or only_away)
+    if reset and changes:
+        raise Usage("use --off alone, or say what to set")
+    with common.opened(store, create=True) as box:
+        by = common.caller(box, token_file).reviewer
+        person = box.store.person(by.name)
+        notices = Notices() if person is None else Notices.of(person)
+        if reset or changes:
+            notices = Notices(
+                quiet_from=quiet_from, quiet_until=quiet_until, zone=zone, only_away=only_away
+            )
+            set_notices(box.store, _person(box, token_file), notices)
+    from sayso.cli import output
+
+    output.emit(asdict(notices), notices.sentence(), json=json)
 
 
 @channels.command("test")

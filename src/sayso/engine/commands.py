@@ -702,6 +702,13 @@ class ChangePerson(SystemCommand):
     origin: str | None = None
     #: Who decides for them, and until when; ``None`` as the time if they are back.
     away: tuple[str, Micros | None] | None = None
+    #: When messages reach them.
+    notices: str | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether people may make this change for themselves: it changes only their notices."""
+        return self == ChangePerson(person=self.person, by=self.by, notices=self.notices)
 
     @property
     def needs(self) -> Needs:

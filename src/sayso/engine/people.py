@@ -213,6 +213,7 @@ def _facts(person: Person) -> dict[str, object]:
     facts: dict[str, object] = {"person": person.name, "role": person.role}
     facts |= {"groups": list(person.groups), "mail": person.mail, "origin": person.origin}
     facts |= {"since": person.since, "stand_in": person.stand_in, "until": person.away_until}
+    facts |= {"notices": person.notices}
     return facts
 
 
@@ -244,8 +245,8 @@ def add_person(work: UnitOfWork, command: AddPerson) -> Person:
 
 
 def change_person(work: UnitOfWork, command: ChangePerson) -> Ended:
-    """Change groups, role, mail or stand-in. Grants that rest on a lost right are revoked."""
-    actor = _require_admin(work, command.by)
+    """Change groups, role, mail, stand-in or notices. Grants on a lost right are revoked."""
+    actor = _require_admin(work, command.by, command.person if command.is_own else "")
     before = require_person(work, command.person)
     groups = [name for name in before.groups if name not in command.remove_groups]
     groups += [name for name in command.add_groups if name not in groups]
@@ -260,6 +261,8 @@ def change_person(work: UnitOfWork, command: ChangePerson) -> Ended:
         person = person._replace(origin=command.origin)
     if command.away is not None:
         person = _away(work, person, *command.away)
+    if command.notices is not None:
+        person = person._replace(notices=command.notices)
     if person == before:
         return before, (), ()
     person = _put(work, person)
@@ -285,6 +288,7 @@ def remove_person(work: UnitOfWork, command: RemovePerson) -> Ended:
     actor = _require_admin(work, command.by)
     person = require_person(work, command.person)
     person = person._replace(status="removed", since=work.now, stand_in="", away_until=None)
+    person = person._replace(notices="")
     person = _put(work, person)
     work.emit_system("person_removed", actor=actor, person=person.name)
     credentials = _end(work, [c for c in _credentials_of(work, person) if c.live(work.now)], actor)

@@ -162,7 +162,7 @@ def _refusal(refusal: Refusal) -> Values:
 
 def _person(person: Person) -> Values:
     who = (person.name, person.look, person.role, names_text(person.groups), person.mail)
-    state = (person.origin, person.status, person.stand_in)
+    state = (person.origin, person.status, person.stand_in, person.notices)
     times = (person.created, person.changed, person.since, *_number(person.away_until))
     return (*who, *state, person.signature), times
 
@@ -181,7 +181,7 @@ FIELDS: dict[type[AuthenticRow], Fields] = {
     Thread: Fields("thread", 1, b"thread/1\0", _thread, struct.Struct("<7q")),
     StoredMessage: Fields("message", 1, b"message/1\0", _message, struct.Struct("<4q")),
     Grant: Fields("grant", 2, b"grant/2\0", _grant, struct.Struct("<15q")),
-    Person: Fields("person", 1, b"person/1\0", _person, struct.Struct("<14q")),
+    Person: Fields("person", 1, b"person/1\0", _person, struct.Struct("<15q")),
     Credential: Fields("credential", 1, b"credential/1\0", _credential, struct.Struct("<19q")),
     Refusal: Fields("refusal", 1, b"refusal/1\0", _refusal, struct.Struct("<18q")),
     Budget: Fields("budget", 1, b"budget/1\0", _budget, struct.Struct("<5q")),

@@ -141,11 +141,13 @@ def change_person(
     mail: str | None = None,
     away: tuple[str, Micros | None] | None = None,
     account: tuple[str, str] | None = None,
+    notices: str | None = None,
 ) -> TakenAway:
     """Change the rights, mail address, stand-in or account of a person; return what ended with it.
 
     ``away`` is a stand-in and until when they decide, or ``("", None)`` if the person is back.
     ``account`` is the issuer and subject with which they sign in through a provider from now on.
+    ``notices`` are those of ``inbox.notices``, as JSON.
     Grants that rest on a lost right are revoked, and votes that do are void. Tokens and sessions
     stay valid, for what the person may do now.
     """
@@ -164,6 +166,7 @@ def change_person(
         role=role,
         mail=mail,
         away=away and (_checked(person_name, away[0]) if away[0] else "", away[1]),
+        notices=notices,
     )
     ((person, credentials, grants),) = store.transact(command)
     return _taken_away(store, person, credentials, grants, by=command.by, ask_again=False)

@@ -295,6 +295,15 @@ class LinkCodeBody(Body):
     code: str = Field(max_length=100, examples=["haN0Tu8t7-pchLOb_Wqy0w"])
 
 
+class NoticesBody(Body):
+    """When messages reach you. What is left out is reset."""
+
+    quiet_from: str = Field("", max_length=5, examples=["22:00"])
+    quiet_until: str = Field("", max_length=5, examples=["07:00"])
+    zone: str = Field("UTC", max_length=64, examples=["Europe/Berlin"])
+    only_away: bool = Field(False, description="only while you are away from the web app")
+
+
 class LoginBody(Body):
     """The secret of a one-time link (the part after ``#``), or a token."""
 
@@ -1044,6 +1053,18 @@ class VerificationView(View):
     seals: int
     unsealed: int
     problems: list[str]
+
+
+class NoticesView(View):
+    """When messages reach you."""
+
+    quiet_from: str = Field(description="when your quiet hours begin, such as 22:00; or empty")
+    quiet_until: str = Field(description="when they end; messages then are one digest")
+    zone: str = Field(description="the time zone of both, such as Europe/Berlin")
+    only_away: bool = Field(description="whether messages wait while you use the web app")
+    quiet_until_now: datetime | None = Field(
+        description="when the quiet hours end in which you are now"
+    )
 
 
 class PersonView(View):

@@ -415,6 +415,20 @@ export interface NewToken {
   token: string;
 }
 
+/** When messages reach you. */
+export interface Notices {
+  /** when your quiet hours begin, such as 22:00; or empty */
+  quiet_from: string;
+  /** when they end; messages then are one digest */
+  quiet_until: string;
+  /** the time zone of both, such as Europe/Berlin */
+  zone: string;
+  /** whether messages wait while you use the web app */
+  only_away: boolean;
+  /** when the quiet hours end in which you are now */
+  quiet_until_now: string | null;
+}
+
 /** The requests that wait for a person. */
 export interface OpenStats {
   count: number;

@@ -114,12 +114,16 @@ def code_of(keys: Keyring, row: Delivery) -> str:
     return "-".join(letters[at : at + 4] for at in (0, 4, 8, 12))
 
 
-def digest_card(count: int, page: str) -> Card:
-    """Return the one message that stands for many requests."""
+def digest_card(count: int, page: str, *, many: bool) -> Card:
+    """Return the message that stands for many requests, or for those of quiet hours."""
     link = f"{page.rstrip('/')}/inbox" if page else ""
     return Card(
-        title=f"{text.many(count, 'request')} wait for you",
-        facts=("There are too many for a message each.",),
+        title=f"{text.many(count, 'request')} {'waits' if count == 1 else 'wait'} for you",
+        facts=(
+            "There are too many for a message each."
+            if many
+            else "They were asked in your quiet hours.",
+        ),
         link=link,
     )
 

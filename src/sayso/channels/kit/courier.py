@@ -14,19 +14,22 @@ from typing import Protocol
 
 from sayso.channels.kit.cards import Card, card_of, code_of, digest_card
 from sayso.channels.kit.channel import Channel
-from sayso.channels.kit.planner import MANY, addresses, open_requests
+from sayso.channels.kit.planner import MANY, Target, addresses, new_digest, open_requests
 from sayso.inbox.accounts import accounts_of
+from sayso.inbox.notices import Notices, at_page, is_urgent
 from sayso.inbox.people import may_see, rights
 from sayso.rows import Call, Delivery
 from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable, request_in
 from sayso.sync import to_thread
-from sayso.types import SECOND, Request, Reviewer, moment
+from sayso.types import SECOND, Micros, Request, Reviewer, moment
 
 log = logging.getLogger("sayso.channels")
 
 #: How many seconds one attempt may take.
 _TIMEOUT = 20.0
+#: How long a message waits for a person at the page before it looks again.
+_LOOK_AGAIN: Micros = 60 * SECOND
 
 
 class Observer(Protocol):
@@ -57,6 +60,10 @@ class ChatCourier:
         self._target_free_at: dict[str, float] = {}
 
     async def attempt(self, row: Delivery) -> Delivery:
+        if row.state == "due" and row.person:
+            held = await to_thread(self._held, row)
+            if held is not None:
+                return held
         wanted = row.state == "updating" or await to_thread(self._may_get, row)
         card, is_over = await to_thread(self._card, row)
         closed = row._replace(state="closed", next_at=None, error="")
@@ -93,11 +100,34 @@ class ChatCourier:
     async def close(self) -> None:
         await self._channel.close()
 
+    def _held(self, row: Delivery) -> Delivery | None:
+        """Return the row as it waits, if its person wants no message now; else ``None``.
+
+        In quiet hours, a digest that is due when they end replaces all messages to a person.
+        """
+        person = self._store.person(row.person)
+        call = if_readable(self._store.call, row.request) if row.request else None
+        if person is None or not person.notices or (call is not None and is_urgent(call)):
+            return None
+        notices = Notices.of(person)
+        now = self._store.now()
+        quiet_end = notices.quiet_end(now)
+        if quiet_end is None:
+            waits = notices.only_away and at_page(self._store, row.person)
+            return row._replace(next_at=now + _LOOK_AGAIN) if waits else None
+        if row.step == "digest":
+            return row._replace(next_at=quiet_end)
+        later = new_digest(self._store, self.name, Target(row.target, row.person), quiet_end)
+        if later is not None:
+            self._store.put_deliveries([later])
+        return row._replace(state="closed", next_at=None)
+
     def _card(self, row: Delivery) -> tuple[Card | None, bool]:
         """Return what a message shows now, and whether that is its end."""
         if row.step == "digest":
             count = open_requests(self._store, row.person)
-            return digest_card(count, self._page), count <= MANY
+            is_over = count == 0 if row.state == "due" else count <= MANY
+            return digest_card(count, self._page, many=count > MANY), is_over
         pair = read_request(self._store, row.request)
         if pair is None:
             return None, True

@@ -128,7 +128,7 @@ class Planner:
         self, batch: Recipients, known: Iterable[Delivery], call: Call
     ) -> Iterator[Delivery]:
         """Yield the digests that may be closed now that a request is no longer pending."""
-        notified = {row.person for row in known}
+        notified = {row.person for row in known if row.message}
         for target in batch.targets(call):
             if not target.person or target.person in notified:
                 continue
@@ -155,20 +155,11 @@ class Recipients:
         """
         for target in self.targets(call):
             if target.person and self.count(target.person) > MANY:
-                yield from self._digest(target, at)
+                digest_row = new_digest(self._store, self._channel.name, target, at)
+                if digest_row is not None:
+                    yield digest_row
             else:
                 yield new_delivery(self._channel.name, target, call.id, digest, step, at)
-
-    def _digest(self, target: Target, at: Micros) -> Iterator[Delivery]:
-        """Yield the row of a person's digest if it is new, or was not sent for long."""
-        fresh = new_delivery(self._channel.name, target, "", "", "digest", at)
-        row = self._store.delivery(fresh.id)
-        if row is None:
-            yield fresh
-        elif row.state in ("closed", "dead") or (
-            row.state == "sent" and row.created + DIGEST_EVERY <= at
-        ):
-            yield fresh._replace(version=row.version)
 
     def count(self, person: str) -> int:
         if person not in self._counts:
@@ -208,6 +199,18 @@ class Recipients:
                 self._addresses[name] = addresses(self._store, self._channel, name)
             if name != requester:
                 yield from self._addresses[name]
+
+
+def new_digest(store: Store, channel: str, target: Target, at: Micros) -> Delivery | None:
+    """Return the row of a person's digest to write; ``None`` if one is due or was sent lately."""
+    fresh = new_delivery(channel, target, "", "", "digest", at)
+    row = store.delivery(fresh.id)
+    if row is None:
+        return fresh
+    is_old = row.state == "sent" and row.created + DIGEST_EVERY <= at
+    if is_old or row.state in ("closed", "dead"):
+        return fresh._replace(version=row.version)
+    return None
 
 
 def _is_meant(person: Person, name: str, call: Call) -> bool:

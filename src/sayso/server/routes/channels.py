@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from dataclasses import asdict
 from html import escape
 from typing import Annotated, Any
 from urllib.parse import parse_qs
@@ -25,6 +26,7 @@ from sayso.inbox.accounts import (
     confirm_address,
     new_code,
 )
+from sayso.inbox.notices import Notices, set_notices
 from sayso.inbox.push import Subscription, subscribe
 from sayso.rows import Credential
 from sayso.server.auth import CurrentAdmin, CurrentChatUser
@@ -35,6 +37,8 @@ from sayso.server.schemas import (
     LinkCodeBody,
     LinkCodeView,
     LinkedAccountView,
+    NoticesBody,
+    NoticesView,
     OwnChannelPage,
     SubscriptionBody,
     TestMessageView,
@@ -277,6 +281,43 @@ async def unlink_own_account(
         raise NotFound(f"you have no account {account_id!r:.80} in {channel!r:.80}")
     await to_thread(directory.revoke_tokens, store, who.name, (account_id,), by=who.reviewer)
     return Response(status_code=204)
+
+
+@router.get(
+    "/api/me/notices",
+    summary="Get when messages reach you",
+    response_model=NoticesView,
+    responses=errors(401, 403),
+)
+async def get_own_notices(request: Request, who: CurrentChatUser) -> JsonResponse:
+    """Return your quiet hours, and whether messages wait while you use the web app."""
+    store = service_of(request).store
+    person = await read(store, store.person, who.name)
+    return _notices_view(store, Notices() if person is None else Notices.of(person))
+
+
+@router.put(
+    "/api/me/notices",
+    summary="Set when messages reach you",
+    response_model=NoticesView,
+    responses=errors(400, 401, 403, 404, 409, 413, 422, 429),
+)
+async def set_own_notices(
+    request: Request, who: CurrentChatUser, body: Annotated[NoticesBody, json_body(NoticesBody)]
+) -> JsonResponse:
+    """Set quiet hours in your time zone, and whether messages wait while you use the web app.
+
+    Messages of quiet hours become one digest when these end. Requests of critical risk that have
+    escalated are announced at once.
+    """
+    store = service_of(request).store
+    notices = Notices(**body.model_dump())
+    return _notices_view(store, await to_thread(set_notices, store, who.reviewer, notices))
+
+
+def _notices_view(store: Store, notices: Notices) -> JsonResponse:
+    ends = notices.quiet_end(store.now())
+    return JsonResponse({**asdict(notices), "quiet_until_now": iso(ends)})
 
 
 _FORM = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Decide with a code</title>

@@ -282,6 +282,7 @@ CREATE TABLE person (
     since BIGINT NOT NULL,
     stand_in TEXT COLLATE "C" NOT NULL,
     away_until BIGINT,
+    notices TEXT NOT NULL,
     signature TEXT NOT NULL,
     mac TEXT NOT NULL
 );

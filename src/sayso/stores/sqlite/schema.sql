@@ -272,6 +272,7 @@ CREATE TABLE person (
     since INTEGER NOT NULL,
     stand_in TEXT NOT NULL,
     away_until INTEGER,
+    notices TEXT NOT NULL,
     signature TEXT NOT NULL,
     mac TEXT NOT NULL
 ) WITHOUT ROWID;
