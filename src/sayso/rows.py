@@ -728,6 +728,7 @@ class StoredMessage(NamedTuple):
 # -- the fields that hold structure, as text
 
 _DEFAULTS = {field.name: getattr(Terms(), field.name) for field in fields(Terms)}
+_TUPLES = [name for name, default in _DEFAULTS.items() if type(default) is tuple]
 #: The fields of these are stored in their order.
 _FIELDS = {kind: [field.name for field in fields(kind)] for kind in (Vote, Decided, Grant, Refusal)}
 
@@ -799,7 +800,7 @@ def _terms_text(terms: Terms) -> str:
 @lru_cache(maxsize=1024)
 def terms_from(text: str) -> Terms:
     values = json.loads(text)
-    for name in ("allowed", "reviewers", "limits", "notify", "notify_via", "escalate_to"):
+    for name in _TUPLES:
         if name in values:
             values[name] = tuple(values[name])
     if "risk" in values:

@@ -499,6 +499,9 @@ class Terms(_Written):
     #: What the calls of the rule may add up to, each with the key of its count
     #: (``sayso.policy.limits``). Not part of the digest: a person decides one call.
     limits: tuple[str, ...] = ()
+    #: What the second policy says of the call: the verdict, the rule and the policy's digest. Empty
+    #: without one. Not part of the digest, because it decides nothing.
+    observed: tuple[str, ...] = ()
     #: Whom a remote agent suggests to notify. It gives nobody a right, and takes none away.
     notify: tuple[str, ...] = ()
     #: ``Rule.notify``: the channels through which the rule notifies people, and whom.
@@ -540,7 +543,7 @@ SETTABLE_TERMS = tuple(
     if name
     not in (
         *("verdict", "rule", "policy", "description", "declared", "risk_declared"),
-        *("footprint", "preset", "limits", "notify", *NOTICE_TERMS),
+        *("footprint", "preset", "limits", "observed", "notify", *NOTICE_TERMS),
     )
 )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cli_world import ME, World, digest
 
+from sayso import Gate, Paused, Policy, Rule
 from sayso.cli.common import MEANINGS, Exit, exit_of
 
 
@@ -65,6 +66,24 @@ def test_policy_replay_fails_if_rejected_call_would_run(world: World) -> None:
     assert (call["id"], call["by"], call["outcome"]) == (request, ME, "rejected")
     assert json.loads(world.cli(*replay, "--since", "30d", "--json", code=1))["overruled"] == 1
     world.cli(*replay, "--since", "soon", code=2)
+
+
+def test_policy_observed_reports_second_policy(world: World) -> None:
+    second = Policy([Rule("send_*", verdict="allow", name="mails")])
+    with Gate(world.url, wait=0, observe=second) as gate:
+
+        @gate.guard
+        def send_mail(to: str) -> str:
+            return to
+
+        with pytest.raises(Paused), gate.run("r1"):
+            send_mail("ana@example.com")
+    assert "1  asked → allowed, pending" in world.cli("policy", "observed")
+    (call,) = json.loads(world.cli("policy", "observed", "--json"))["differences"]
+    assert (call["rule"], call["before"], call["after"]) == ("mails", "asked", "allowed")
+    world.cli("reject", call["id"], "-m", "no")
+    world.cli("policy", "observed", "--since", "1d", code=1)
+    world.cli("policy", "observed", "--since", "soon", code=2)
 
 
 @pytest.mark.parametrize(

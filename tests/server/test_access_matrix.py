@@ -130,6 +130,7 @@ EXPECTED: dict[str, dict[str, str]] = {
     "list_suggestions": {"none": _REVIEWERS},
     "accept_suggestion": {"none": "401 403 403 403 403 404 404 404"},
     "replay_policy": {"none": _ADMIN},
+    "observe_policy": {"none": _ADMIN},
     "list_grants": {"none": _REVIEWERS},
     "revoke_grant": {"open": _REVIEWERS, "finance": _FINANCE},
     "list_refusals": {"none": _REVIEWERS},

@@ -447,6 +447,19 @@ def test_replayed_policy_is_recorded(open_server: Served) -> None:
     assert "unknown key 'x'" in wrong.json()["message"]
 
 
+def test_second_policy_of_the_server_is_reported(serve: Serve) -> None:
+    second = Policy([Rule("*", verdict="allow", name="all")])
+    server = serve(observe=second)
+    admin = server.client(server.token("root", "admin"))
+    made = opened(server.client(server.token("bot", "agent")))
+    report = admin.get("/api/policy/observed").json()
+    assert [call["id"] for call in report["differences"]] == [made["id"]]
+    assert report["rules"][0]["rule"] == "all"
+    assert admin.get("/api/policy/observed?since=soon").status_code == 422
+    reviewer = server.client(server.token("ana"))
+    assert reviewer.get("/api/policy/observed").status_code == 403
+
+
 def approved_for(client: httpx.Client, seconds: float, **more: Any) -> dict[str, Any]:
     """Open a request, and approve it so that it can be undone for some seconds."""
     made = opened(client)

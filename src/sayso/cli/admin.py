@@ -636,6 +636,29 @@ def replay_command(
         raise typer.Exit(Exit.PROBLEM)
 
 
+@policy.command("observed")
+def observed_command(
+    since: Annotated[
+        str, typer.Option("--since", metavar="TIME", help="How far back, such as 12h or 30d.")
+    ] = "30d",
+    json: common.AsJson = False,
+    plain: common.Plain = False,
+    store: common.StoreUrl = common.DEFAULT_STORE,
+) -> None:
+    """Report what the second policy (`observe`) would have asked, allowed or denied.
+
+    It judged each call when it was made, and decided nothing. Exits with 1 if it would have run a
+    call that people rejected.
+    """
+    with reading(store) as box:
+        found = box.observed_sync(since=common.duration(since, "--since") or 0)
+        value = {"since": since, **replay_json(found)}
+        lines = output.replay_lines(found, "The second policy", since)
+        output.emit(value, lines, json=json, plain=plain)
+    if found.overruled:
+        raise typer.Exit(Exit.PROBLEM)
+
+
 def _summary(rules: Policy, file: Path) -> Iterator[Line]:
     yield Line(_default_line(rules.default))
     yield Line("requester may approve their own call: yes, below high risk", "", "    ")

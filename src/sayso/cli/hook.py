@@ -78,6 +78,14 @@ def install(
             help="With --store: a policy file, or watch, balanced or strict.",
         ),
     ] = "",
+    observe: Annotated[
+        str,
+        typer.Option(
+            "--observe",
+            metavar="FILE",
+            help="With --store: a second policy that decides nothing (`sayso policy observed`).",
+        ),
+    ] = "",
     limit: Annotated[
         float,
         typer.Option(
@@ -127,7 +135,7 @@ def install(
         defer=defer,
         replace_prompts=replace_prompts,
     )
-    config = _config(server, token_file, store, policy)
+    config = _config(server, token_file, store, policy, observe)
     if print_:
         print(f"{path}:")
         output.print_json(settings.with_hook(target, path, options))
@@ -167,14 +175,16 @@ def _file(agent: Agent, *, project: bool, user: bool) -> Path:
     return agent.file("project" if project else "user", Path.cwd())
 
 
-def _config(server: str, token_file: Path | None, store: str, policy: str) -> Config | None:
+def _config(
+    server: str, token_file: Path | None, store: str, policy: str, observe: str
+) -> Config | None:
     """Return the server or store of the options, or None if they name neither."""
     if server and store:
         raise Usage("use --server or --store, not both")
     if token_file is not None and not server:
         raise Usage("--token-file needs --server")
-    if policy and not store:
-        raise Usage("--policy needs --store: a server has a policy of its own")
+    if (policy or observe) and not store:
+        raise Usage("--policy and --observe need --store: a server has policies of its own")
     if not server and not store:
         return None
     token = ""
@@ -186,7 +196,7 @@ def _config(server: str, token_file: Path | None, store: str, policy: str) -> Co
     if store:
         common.check_shared(store)
         store = address_of(store).url  # the hook runs in the folder of the agent
-    return Config(server=server, token=token, store=store, policy=policy)
+    return Config(server=server, token=token, store=store, policy=policy, observe=observe)
 
 
 def _own_config(agent: str, path: Path) -> tuple[Config, str]:

@@ -42,7 +42,8 @@ _CHAT = (
 )
 _ADMIN = (
     r"add_person|change_person|get_person|list_groups|create_token|end_sessions|list_people"
-    r"|list_channels|list_sessions|list_tokens|remove_person|revoke_token|export_audit_log|replay_policy"
+    r"|list_channels|list_sessions|list_tokens|remove_person|revoke_token|export_audit_log"
+    r"|replay_policy|observe_policy"
 )
 _OPEN = {"nobody": r"(?!)", "agent": _AGENT, "chat": _CHAT, "reviewer": rf"(?!({_ADMIN})$).*"}
 

@@ -76,6 +76,14 @@ PolicyFile = Annotated[
         help="The policy for remote agents: a file, or watch, balanced or strict.",
     ),
 ]
+ObservedFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--observe",
+        metavar="FILE",
+        help="A second policy that decides nothing: see `sayso policy observed`.",
+    ),
+]
 Environment = Annotated[
     str,
     typer.Option("--environment", metavar="NAME", help="A label for the page, such as staging."),
@@ -122,6 +130,7 @@ def serve(
     no_auth: NoAuth = False,
     workers: Workers = 8,
     policy: PolicyFile = None,
+    observe: ObservedFile = None,
     host_name: HostNames = None,
     origin: Origins = None,
     environment: Environment = "",
@@ -145,6 +154,7 @@ def serve(
     reviewer`.
     """
     from sayso.cli.load_agents import load_together
+    from sayso.gate.gate import read_policy
     from sayso.server import create_app
     from sayso.server.logs import begin_logging
     from sayso.server.middleware import normalize_origins
@@ -165,6 +175,8 @@ def serve(
         from sayso.server.oidc import Settings  # needs an extra
 
         oidc_settings = Settings.load(oidc)
+    if observe is not None:
+        read_policy(str(observe))  # a mistake would only be logged later
     begin_logging(as_json=log_json)
     shared, agents = load_together(targets or (), store)
     _warn_of_store_in_git(shared.url)
@@ -174,6 +186,7 @@ def serve(
         agents,
         store=shared,
         policy=policy,
+        observe=observe,
         auth=not no_auth,
         hosts=host_name or (),
         origins=origins,

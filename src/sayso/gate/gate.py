@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
 from sayso import codec, text
 from sayso.engine.commands import Note
-from sayso.errors import InvalidCall, InvalidPolicy, NotFound, Paused, Rejected
+from sayso.errors import InvalidCall, InvalidPolicy, NotFound, Paused, Rejected, describe_error
 from sayso.gate.backend import StoreBackend
 from sayso.gate.driver import Channel, Driver
 from sayso.gate.options import (
@@ -139,6 +139,8 @@ class Gate(BaseGate):
     """Asks people before your code acts, and runs what they approved once.
 
     ``store`` is a URL, a path or a store. ``policy`` is a ``Policy`` or the path of a TOML file.
+    ``observe`` is a second one, which decides nothing: ``inbox.observed`` says what it would have
+    done. Without it, the policy ``watch`` observes ``balanced``.
     ``agent`` is the name in requests. ``wait`` is how many seconds a call waits for a decision:
     ``None`` is forever, ``0`` raises ``Paused`` at once; the default is ``None`` in a terminal and
     ``0`` elsewhere. ``channels`` are async callables that notify people of each new request.
@@ -149,6 +151,7 @@ class Gate(BaseGate):
         store: str | Path | Store = "memory://",
         *,
         policy: Policy | str | Path | None = None,
+        observe: Policy | str | Path | None = None,
         agent: str = "gate",
         wait: Wait = UNSET,
         channels: Iterable[Channel] = (),
@@ -170,6 +173,10 @@ class Gate(BaseGate):
         #: The guarded functions, by the name of their tool: the steps of a plan.
         self._guards: dict[str, Guard] = {}
         self._policy = PolicySource(policy, self.store)
+        if observe is None and isinstance(policy, str | Path) and str(policy) == WATCH:
+            observe = OBSERVED_BY_WATCH
+        #: Judges calls by a second policy.
+        self.observer = None if observe is None else Observer(observe, self.store)
         default = None if _in_terminal() else 0.0
         self._wait = default if wait is UNSET else checked_wait(wait)
         #: How long a framework's call waits for a decision: only if the user set ``wait``.
@@ -535,6 +542,16 @@ async def policy_terms(
     terms = await run_judging(judging)
     if needs_approval is True:
         terms = ask_despite_preset(terms)
+    if gate.observer is not None:
+        second = partial(
+            Policy.judge,
+            call=call,
+            agent=gate.agent,
+            now=now,
+            own=own,
+            needs_approval=needs_approval,
+        )
+        terms = await gate.observer.observed(terms, second, policy)
     return await add_footprint(terms, call)
 
 
@@ -547,15 +564,15 @@ def policy_in_force(gate: Gate, policy: Policy | None) -> Policy:
     return gate.policy if policy is None else policy.then(gate.policy)
 
 
-async def run_judging(judging: Judging) -> Terms:
+async def run_judging(judging: Judging, seconds: float = PREDICATE_SECONDS) -> Terms:
     """Evaluate the predicates that a policy yields, and return its terms.
 
-    A predicate that raises, or takes longer than ``PREDICATE_SECONDS``, counts as an error.
+    A predicate that raises, or takes longer than ``seconds``, counts as an error.
     """
     try:
         predicate, args = next(judging)
         while True:
-            result = await to_thread(_predicate_result, predicate, args)
+            result = await to_thread(_predicate_result, predicate, args, seconds)
             predicate, args = judging.send(result)
     except StopIteration as stop:
         terms: Terms = stop.value
@@ -581,7 +598,7 @@ async def add_footprint(terms: Terms, call: ToolCall) -> Terms:
     return replace(terms, footprint=codec.canonical(about).decode())
 
 
-def _predicate_result(predicate: Predicate, args: dict[str, Any]) -> object:
+def _predicate_result(predicate: Predicate, args: dict[str, Any], seconds: float) -> object:
     """Return what a predicate returns, or the exception that it raises."""
 
     def evaluate() -> bool:
@@ -589,7 +606,7 @@ def _predicate_result(predicate: Predicate, args: dict[str, Any]) -> object:
         return asyncio.run(awaited(answer)) if inspect.isawaitable(answer) else answer
 
     try:
-        return call_in_new_thread(evaluate, PREDICATE_SECONDS)
+        return call_in_new_thread(evaluate, seconds)
     except Exception as error:
         return error
 
@@ -597,8 +614,12 @@ def _predicate_result(predicate: Predicate, args: dict[str, Any]) -> object:
 class PolicySource:
     """Reads a policy file again when it changes; a bad file keeps the old policy."""
 
-    def __init__(self, policy: Policy | str | Path | None, store: Store) -> None:
+    def __init__(
+        self, policy: Policy | str | Path | None, store: Store, *, recorded: bool = True
+    ) -> None:
         self._store = store
+        #: Whether the record says which policy was loaded.
+        self._recorded = recorded
         self._path: Path | None = None
         self._stamp: tuple[int, int] | None = None
         if policy is None or isinstance(policy, Policy):
@@ -622,6 +643,8 @@ class PolicySource:
         return file_stat.st_mtime_ns, file_stat.st_size
 
     def _record_load(self) -> None:
+        if not self._recorded:
+            return
         body = {"file": self._name, "digest": self._policy.digest}
         self._store.transact(Note(type="policy_loaded", actor="gate", body=body))
 
@@ -639,6 +662,48 @@ class PolicySource:
             else:
                 self._record_load()
         return self._policy
+
+
+# --- a second policy, which decides nothing ---
+#
+# A policy can be tried on live calls before it is in force. The gate judges each call by it too,
+# and stores the answer with the call's terms. Nothing reads it but the report, its predicates get
+# copies of the arguments, and its errors are part of the report.
+
+#: The policy for coding agents that asks about nothing, and what it observes by default.
+WATCH = "watch"
+OBSERVED_BY_WATCH = "balanced"
+#: How long a predicate of the second policy may hold up a call.
+_OBSERVE_SECONDS = 1.0
+
+
+class Observer:
+    """Judges calls by a second policy, next to the one in force."""
+
+    def __init__(self, policy: Policy | str | Path, store: Store) -> None:
+        self._given = policy
+        self._store = store
+        self._source: PolicySource | None = None
+
+    async def observed(
+        self, terms: Terms, judge: Callable[[Policy], Judging], agents: Policy | None = None
+    ) -> Terms:
+        """Return the terms in force with what the second policy says of the same call.
+
+        ``agents`` are the rules of an agent, which come before those of the gate.
+        """
+        digest = ""
+        try:
+            if self._source is None:
+                self._source = PolicySource(self._given, self._store, recorded=False)
+            policy = self._source.current()
+            digest = policy.digest
+            judging = judge(policy if agents is None else agents.then(policy))
+            second = await run_judging(judging, _OBSERVE_SECONDS)
+        except Exception as error:
+            log.warning("the second policy could not judge a call: %s", describe_error(error))
+            return replace(terms, observed=("error", describe_error(error), digest))
+        return replace(terms, observed=(str(second.verdict), second.rule, digest))
 
 
 def read_policy(name: str) -> Policy:

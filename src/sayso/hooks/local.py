@@ -29,7 +29,13 @@ from sayso.views import request_json
 
 
 def ask_store(
-    store: str, policy: str, use: ToolUse, wait: float, *, prompts: bool = False
+    store: str,
+    policy: str,
+    use: ToolUse,
+    wait: float,
+    *,
+    prompts: bool = False,
+    observe: str = "",
 ) -> dict[str, Any]:
     """Ask about a tool use, wait, and release the call. Return the request as JSON.
 
@@ -47,7 +53,7 @@ def ask_store(
         entry = RunScope(gate.driver, _run(use), "")
         return await gate.driver.release(entry, plan)
 
-    return _with_gate(store, policy, use, ask)
+    return _with_gate(store, policy, use, ask, observe)
 
 
 def report_to_store(store: str, use: ToolUse) -> dict[str, Any]:
@@ -74,9 +80,13 @@ def note_prompt(store: str, use: ToolUse) -> None:
 
 
 def _with_gate(
-    store: str, policy: str, use: ToolUse, act: Callable[[Gate], Coroutine[Any, Any, Call]]
+    store: str,
+    policy: str,
+    use: ToolUse,
+    act: Callable[[Gate], Coroutine[Any, Any, Call]],
+    observe: str = "",
 ) -> dict[str, Any]:
-    gate = Gate(store, agent=use.dialect, policy=policy or None, wait=0)
+    gate = Gate(store, agent=use.dialect, policy=policy or None, observe=observe or None, wait=0)
     try:
         call = asyncio.run(act(gate))
         return request_json(request_in(gate.store, call.as_asked))

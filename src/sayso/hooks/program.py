@@ -87,6 +87,8 @@ class Config(NamedTuple):
     store: str = ""
     #: With a store: a policy file, or the name of a policy for coding agents.
     policy: str = ""
+    #: The same, for a second policy that decides nothing.
+    observe: str = ""
 
 
 def load_config(path: str) -> Config:
@@ -483,7 +485,9 @@ def run(arguments: Sequence[str], stdin: bytes | None = None) -> dict[str, Any]:
         from sayso.hooks.local import ask_store
 
         wait = deadline - _REPLY_MARGIN - time.monotonic()
-        request = ask_store(config.store, config.policy, use, wait, prompts=prompts)
+        request = ask_store(
+            config.store, config.policy, use, wait, prompts=prompts, observe=config.observe
+        )
     else:
         request = Server(config.server, config.token).ask(use, deadline, prompts=prompts)
     return format_answer(use, answer_to(use, request, options))

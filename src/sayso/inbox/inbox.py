@@ -59,7 +59,7 @@ from sayso.inbox.decisions import (
     window_length,
 )
 from sayso.inbox.people import no_request, reviewer_of
-from sayso.inbox.replay import Replay, replay_grant, replay_policy
+from sayso.inbox.replay import Replay, replay_grant, replay_observed, replay_policy
 from sayso.inbox.suggestions import (
     ENDS_IN,
     Pattern,
@@ -910,6 +910,14 @@ class Inbox:
         start = self.store.now() - round((parse_duration(since, "since") or 0) * SECOND)
         return await to_thread(replay_policy, self.store, policy, start, most)
 
+    async def observed(self, *, since: Duration = "30d") -> Replay:
+        """Return what the second policy of gates (``observe=``) would have done since a time.
+
+        It judged each call when it was made, next to the policy in force.
+        """
+        start = self.store.now() - round((parse_duration(since, "since") or 0) * SECOND)
+        return await to_thread(replay_observed, self.store, start)
+
     async def grants(self, *, live_only: bool = True) -> list[Grant]:
         """List grants: those in force, or all of them with ``live_only=False``."""
         return await to_thread(self._grants, live_only)
@@ -978,6 +986,7 @@ class Inbox:
     suggestions_sync = sync_twin(suggestions)
     accept_suggestion_sync = sync_twin(accept_suggestion)
     replay_sync = sync_twin(replay)
+    observed_sync = sync_twin(observed)
     preview_grant_sync = sync_twin(preview_grant)
     grants_sync = sync_twin(grants)
     refusals_sync = sync_twin(refusals)

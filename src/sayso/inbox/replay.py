@@ -36,6 +36,8 @@ MOST_LISTED = 100
 _BEFORE = {"allow": "allowed", "grant": "allowed", "deny": "denied"}
 _AFTER = {Verdict.ALLOW: "allowed", Verdict.ASK: "asked", Verdict.DENY: "denied"}
 _OWN = Terms()
+#: Stands for a rule where the second policy failed.
+_FAILED = "error"
 
 
 class Judged(NamedTuple):
@@ -156,6 +158,20 @@ def replay_grant(
 
     calls = store.calls_since(since, grant.agent, grant.tool)
     return _replay(calls, most, judge, bool(limits) or grant.uses_left is not None)
+
+
+def replay_observed(store: Store, since: Micros, most: int | None = None) -> Replay:
+    """Return what the second policy said of the calls since a time, when they were made."""
+    return _replay(store.calls_since(since), most, _observed, False)
+
+
+def _observed(call: Call) -> Judged | None:
+    if not call.terms.observed:
+        return None
+    verdict, rule, _ = call.terms.observed
+    if verdict == "error":
+        return Judged(_before(call), _FAILED, f"it could not judge some calls: {rule}")
+    return Judged(_AFTER[Verdict(verdict)], rule)
 
 
 def as_asked_first(call: Call) -> Call:

@@ -73,6 +73,7 @@ def create_app(
     *,
     store: str | Path | Store = "sqlite:///sayso.db",
     policy: Policy | str | Path | None = None,
+    observe: Policy | str | Path | None = None,
     auth: bool = True,
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
@@ -88,7 +89,8 @@ def create_app(
 ) -> FastAPI:
     """Create the server as a FastAPI app, to serve on its own or to mount into another app.
 
-    Agents without a store use this one. ``policy`` applies to the requests of remote agents.
+    Agents without a store use this one. ``policy`` applies to the requests of remote agents, and
+    ``observe`` is a second policy that only reports what it would have done.
     ``hosts`` are the server's names, besides IP addresses and names without a dot. ``origins`` are
     pages on other sites that may write here with a token. ``workers`` is how many runs to advance
     at once, 0 for none. ``oidc`` are the settings of an OpenID provider through which people sign
@@ -99,7 +101,7 @@ def create_app(
     opened = open_store(store)
     by_name = _by_name(agents, opened)
     metrics = Metrics()
-    gate = Gate(opened, policy=policy, agent="remote", wait=0)
+    gate = Gate(opened, policy=policy, observe=observe, agent="remote", wait=0)
     provider: Provider | None = None
     if oidc is not None:
         from sayso.server.oidc import Provider  # needs an extra

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sayso import codec, schema
@@ -33,7 +34,7 @@ from sayso.gate.scope import RunScope
 from sayso.inbox.decisions import Validate
 from sayso.inbox.inbox import Judge
 from sayso.inbox.people import no_request
-from sayso.policy import ask_despite_preset, tighten, tighten_by_agent
+from sayso.policy import Policy, ask_despite_preset, tighten, tighten_by_agent
 from sayso.rows import Call, CallStatus, Run, Tool
 from sayso.server.schemas import ClaimBody, OpenBody, QuestionBody, ReportBody, ResultBody
 from sayso.server.service import Service
@@ -288,12 +289,19 @@ async def _terms(
     if body.resolved is not None:
         machine["resolved"] = body.resolved.model_dump(exclude_unset=True)
     call = ToolCall(body.tool, {**args, _MACHINE: machine} if machine else args)
-    judging = service.gate.policy.judge(
-        call, agent=agent, now=moment(now), own=Terms(), needs_approval=body.needs_approval
+    judge = partial(
+        Policy.judge,
+        call=call,
+        agent=agent,
+        now=moment(now),
+        own=Terms(),
+        needs_approval=body.needs_approval,
     )
-    said = await run_judging(judging)
+    said = await run_judging(judge(service.gate.policy))
     if body.needs_approval:
         said = ask_despite_preset(said)
+    if service.gate.observer is not None:
+        said = await service.gate.observer.observed(said, judge)
     said = await add_footprint(said, call)
     if said.verdict is not Verdict.ASK:  # nobody is asked
         sent = {name: value for name, value in sent.items() if name in _TERMS_WITHOUT_ASKING}

@@ -36,9 +36,10 @@ from sayso.inbox.decisions import (
 )
 from sayso.inbox.inbox import MAX_PAGE, MOST_REPLAYED, GrantPreview
 from sayso.inbox.people import may_see, names_of
-from sayso.inbox.replay import Replay, replay_json
+from sayso.inbox.replay import Replay, replay_json, replay_observed
 from sayso.inbox.suggestions import ENDS_IN, Suggestion
 from sayso.policy import Policy, tighten
+from sayso.policy.limits import parse_duration
 from sayso.redaction import redact, secrets_of, without_fingerprints
 from sayso.rows import Call
 from sayso.server import remote_agents
@@ -87,6 +88,7 @@ from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable, request_in, secrets_of_calls
 from sayso.sync import read, to_thread, write
 from sayso.types import (
+    SECOND,
     SORTS,
     Approve,
     Decision,
@@ -569,6 +571,29 @@ async def replay_policy(
         replay = await service.inbox.replay(policy, since=body.since, most=MOST_REPLAYED)
     except InvalidPolicy as error:
         raise InvalidCall(str(error), "policy") from None
+    view = partial(_replay_view, service.store, replay, who)
+    return JsonResponse(await read(service.store, view))
+
+
+@router.get(
+    "/policy/observed",
+    summary="Report the second policy",
+    response_model=ReplayView,
+    responses=errors(401, 403, 422, 429),
+)
+async def observe_policy(
+    request: Request,
+    who: CurrentAdmin,
+    since: Annotated[str, Query(max_length=20, description="how far back: `12h`, `30d`")] = "30d",
+) -> JsonResponse:
+    """Return what the second policy would have done with the calls that were made: it judged each
+    of them next to the policy in force, and decided nothing."""
+    service = service_of(request)
+    try:
+        start = service.store.now() - round((parse_duration(since, "since") or 0) * SECOND)
+    except InvalidPolicy as error:
+        raise InvalidCall(str(error), "since") from None
+    replay = await to_thread(replay_observed, service.store, start, MOST_REPLAYED)
     view = partial(_replay_view, service.store, replay, who)
     return JsonResponse(await read(service.store, view))
 
