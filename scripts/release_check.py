@@ -51,6 +51,7 @@ NEEDED = (
     "sayso/py.typed",
     "sayso/server/static/index.html",
     "sayso/server/static/assets/app.js",
+    "sayso/server/static/service-worker.js",
     "sayso/stores/sqlite/schema.sql",
     "sayso/stores/postgres/schema.sql",
 )

@@ -18,3 +18,6 @@ createRoot(document.getElementById("root")!).render(
     <App />
   </StrictMode>,
 );
+
+// Later, so that it delays nothing that the page shows. There is none without HTTPS.
+window.addEventListener("load", () => void navigator.serviceWorker?.register("/service-worker.js").catch(() => undefined));

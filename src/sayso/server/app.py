@@ -64,7 +64,7 @@ SEAL_CHECK = 10.0
 _STATIC = Path(__file__).parent / "static"
 _PAGES = (
     *("", "inbox", "grants", "chat", "runs", "history", "insights"),
-    *("people", "account", "settings", "login"),
+    *("people", "account", "settings", "notifications", "login"),
 )
 
 
@@ -209,6 +209,7 @@ def _add_pages(app: FastAPI) -> None:
         app.add_route("/", _not_built, include_in_schema=False)
         return
     app.mount("/assets", StaticFiles(directory=_STATIC / "assets"), name="assets")
+    app.add_route("/service-worker.js", _service_worker, include_in_schema=False)
     for name in _PAGES:
         app.add_route(f"/{name}", _page, include_in_schema=False)
         if name:
@@ -217,6 +218,11 @@ def _add_pages(app: FastAPI) -> None:
 
 async def _page(request: Request) -> Response:
     return FileResponse(_STATIC / "index.html", headers={"cache-control": "no-cache"})
+
+
+async def _service_worker(request: Request) -> Response:
+    """Serve the script that shows push messages; from here, because its folder is its scope."""
+    return FileResponse(_STATIC / "service-worker.js", headers={"cache-control": "no-cache"})
 
 
 async def _not_built(request: Request) -> Response:
