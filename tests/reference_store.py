@@ -38,6 +38,7 @@ from sayso.rows import (
     Directory,
     EffectKey,
     Event,
+    LiveProcess,
     Person,
     Run,
     StoredMessage,
@@ -524,6 +525,9 @@ class ReferenceStore:
 
     def rekey(self, table: str, after: Sequence[Any] | None) -> Rekeyed:
         return Rekeyed(None, 0, Counter())  # it has one key for as long as it lives
+
+    def processes(self) -> list[LiveProcess]:
+        return []  # no other process can open it
 
     def waiting(self) -> dict[str, int]:
         list_statuses = [list_status_of(call) for call in list(self._calls.values())]

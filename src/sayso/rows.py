@@ -692,6 +692,35 @@ class Delivery(NamedTuple):
     version: int = 0
 
 
+class LiveProcess(NamedTuple):
+    """A process that has the store open, as it says itself (``stores.sql.presence``).
+
+    It gives no right, so it has no MAC: who can write to the table can hide a process.
+    """
+
+    id: str
+    host: str
+    pid: int
+    #: ``sayso serve``, or the name of a script.
+    program: str
+    #: The version of Sayso.
+    version: str
+    #: The version of the tables that it reads and writes.
+    schema_version: int
+    #: The ids of its keys; the first one signs.
+    keys: tuple[str, ...]
+    #: The ids of its row keys; the first one authenticates what it writes.
+    row_keys: tuple[str, ...]
+    started: Micros
+    #: Its last heartbeat.
+    seen: Micros
+
+    @property
+    def title(self) -> str:
+        """What people look for on a machine."""
+        return f"{self.program} on {self.host} (process {self.pid})"
+
+
 class Event(NamedTuple):
     """A fact that is only added, never changed: one link of its thread's chain."""
 

@@ -209,6 +209,8 @@ class Matrix:
             yield from of_table[table](rows)
         elif table == "meta":
             yield from ((row["key"], row) for row in sorted(rows, key=lambda row: row["key"]))
+        elif table == "process":
+            return  # which processes have the store open now; nothing else reads it
         elif table == "message":
             yield "said", self._one(rows, thread="chatted", seq=1)
         elif table == "tool":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import stat
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, Literal
 from sayso.errors import StoreError
 from sayso.stores.sql.migrate import SCHEMA_VERSION, newest_version
 from sayso.stores.sqlite import SqliteFile
+from sayso.types import Micros
 
 State = Literal["ok", "note", "wrong"]
 
@@ -71,6 +73,7 @@ class SqliteChecks:
         self._path = path
         self._file = SqliteFile(path)
         self.rows = self._file.rows
+        self.version = self._file.version
 
     def checks(self) -> StorageChecks:
         """Check the file itself, and the version of the tables."""
@@ -78,7 +81,11 @@ class SqliteChecks:
         yield from self._mode()
         yield from self._journal()
         yield from self._disk()
-        return (yield from schema_check(self._file.version(), "sqlite"))
+        return (yield from schema_check(self.version(), "sqlite"))
+
+    def now(self) -> Micros:
+        """Return the time of the store: that of this machine."""
+        return time.time_ns() // 1000
 
     def _mode(self) -> Iterator[Check]:
         mode = stat.S_IMODE(self._path.stat().st_mode)
@@ -153,6 +160,7 @@ class PostgresChecks:
         self._unsafe = UNSAFE
         self._database = ReadOnlyDatabase(url)
         self.rows = self._database.rows
+        self.version = self._database.version
 
     def _ask(self, statement: str, *values: Any) -> list[Any]:
         return self._database.ask(statement, values)
@@ -182,7 +190,12 @@ class PostgresChecks:
         yield from self._pooler()
         yield from self._connections()
         yield from self._oldest()
-        return (yield from schema_check(self._database.version(), "postgres"))
+        return (yield from schema_check(self.version(), "postgres"))
+
+    def now(self) -> Micros:
+        """Return the time of the store: that of the database."""
+        ((at,),) = self._ask("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
+        return int(at)
 
     def _durable(self, settings: dict[str, str]) -> Iterator[Check]:
         pairs = self._unsafe.items()

@@ -46,6 +46,7 @@ COMMANDS = {
     "coverage": ("admin", "coverage"),
     "hook": ("hook", "hook"),
     "recover": ("admin", "recover"),
+    "upgrade": ("upgrade", "upgrade"),
     "prune": ("admin", "prune"),
     "doctor": ("doctor", "doctor"),
     "selftest": ("selftest", "selftest"),

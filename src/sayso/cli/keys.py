@@ -12,6 +12,7 @@ import typer
 from sayso.channels.layout import Line
 from sayso.cli import common, output
 from sayso.cli.common import Usage, as_admin, reading
+from sayso.errors import NotAllowed
 from sayso.inbox.key_rotation import Rotated, distrust, sign_again
 from sayso.keys import (
     ENVIRONMENT,
@@ -24,7 +25,8 @@ from sayso.keys import (
     row_key,
 )
 from sayso.stores.base import Store
-from sayso.text import many
+from sayso.stores.sql.presence import STALE_SECONDS
+from sayso.text import inline, many
 from sayso.types import Reviewer, micros_of, moment
 
 keys = typer.Typer(help="List the keys of a store, rotate them, or distrust one.")
@@ -98,17 +100,19 @@ def rotate(
 def _next_step(store: Store, by: Reviewer, drop: bool) -> tuple[dict[str, Any], list[Line]]:
     ring = store.keys
     words = keys_in(ring.source)
-    old = ring.keys[0].id
+    first = ring.keys[0].id
     if len(ring.keys) == 1:
         words.append(new_key("hmac" if words[0].partition(":")[0] != "ed25519" else "ed25519"))
         key = Keyring.parse(words[-1]).primary_id
-        line = Line(f"Made the key {key}. It verifies, and {old} still signs.")
+        line = Line(f"Made the key {key}. It verifies, and {first} still signs.")
         return _publish({"step": "added", "key": key}, [line], ring.source, words)
     key = ring.keys[1].id
     if not store.has_signed(key):
+        _check_processes(store, key)
         words[:2] = [words[1], words[0]]
-        line = Line(f"From the next start on, {key} signs, and {old} only verifies.")
+        line = Line(f"From the next start on, {key} signs, and {first} only verifies.")
         return _publish({"step": "first", "key": key}, [line], ring.source, words)
+    _check_processes(store, first, ring.row_key.id, signs=drop)
     rotated = sign_again(store, by=by)
     lines = list(rotated_lines(rotated))
     spare = [key.id for key in ring.keys[1:] if not any(key.id in ids for ids in _left(rotated))]
@@ -123,6 +127,22 @@ def _next_step(store: Store, by: Reviewer, drop: bool) -> tuple[dict[str, Any], 
     if drop and not rotated.left:
         return _publish(value, lines, ring.source, words[:1])
     return value, lines
+
+
+def _check_processes(store: Store, key: str, row_key: str = "", *, signs: bool = False) -> None:
+    """Raise ``NotAllowed`` if a live process lacks these keys or, with ``signs``, uses others."""
+    most = 1 if signs else None
+    unready = [
+        one.title
+        for one in store.processes()
+        if key not in one.keys[:most] or (row_key and row_key not in one.row_keys[:most])
+    ]
+    if unready:
+        reason = f"the key {key} does not sign yet" if signs else f"the key {key} is missing"
+        raise NotAllowed(
+            f"{reason} in {inline(', '.join(unready))}: give it to every process, restart them, "
+            f"and try again (one that was killed counts for {STALE_SECONDS} s)"
+        )
 
 
 def _left(rotated: Rotated) -> list[dict[str, int]]:

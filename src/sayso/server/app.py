@@ -49,6 +49,7 @@ from sayso.server.service import HookSessions, Limits, Service
 from sayso.stores import open_store
 from sayso.stores.base import Store
 from sayso.stores.outage import Outage, outage_of
+from sayso.stores.sql import presence
 from sayso.sync import to_thread
 from sayso.worker import Worker
 
@@ -236,6 +237,7 @@ async def _not_built(request: Request) -> Response:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Run the feed, the worker, sealing and channels. On shutdown, let running calls finish."""
     service: Service = app.state.sayso
+    presence.announce(service.store)
     await service.channels.begin()
     feed = asyncio.create_task(service.feed.run())
     worker = asyncio.create_task(service.worker.run())

@@ -35,6 +35,7 @@ from sayso.rows import (
     Delivery,
     EffectKey,
     Event,
+    LiveProcess,
     Person,
     Run,
     StoredMessage,
@@ -382,6 +383,10 @@ class StoreReads(Protocol):
 
     def has_signed(self, key_id: str) -> bool:
         """Return whether a key has sealed the store, or the store was created with it."""
+        ...
+
+    def processes(self) -> list[LiveProcess]:
+        """Return the processes that have the store open, as they say themselves."""
         ...
 
     def waiting(self) -> dict[str, int]:

@@ -34,6 +34,7 @@ from sayso.stores.base import Store
 from sayso.stores.event_follower import EventFollower
 from sayso.stores.nested_runs import close_overdue, wake_outer
 from sayso.stores.outage import Outage, outage_of
+from sayso.stores.sql import presence
 from sayso.sync import read, to_thread
 from sayso.types import Micros
 from sayso.worker.steps import OnStep, Step, Steps, listen, recorded
@@ -121,6 +122,7 @@ class Worker:
 
     async def run(self) -> None:
         """Work until ``stop`` is called, then finish the runs in progress."""
+        presence.announce(self.store)
         news = self.store.subscribe(None, partial(self._notified, asyncio.get_running_loop()))
         self._looking = looking = asyncio.create_task(self._look_until_stopped())
         following = [asyncio.create_task(each.run()) for each in self.nested_followers()]

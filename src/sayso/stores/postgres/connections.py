@@ -86,7 +86,7 @@ _TABLES = (
     *("meta", "thread", "message", "run", "call", "search_key", "search_word", "tool"),
     *("call_word", "request_group", "open_count", "offer"),
     *("grants", "refusal", "event", "seal", "person", "credential", "cursor", "effect"),
-    *("delivery", "budget"),
+    *("delivery", "budget", "process"),
 )
 _TABLE = re.compile(rf"\b(FROM|JOIN|INTO|UPDATE|TABLE) ({'|'.join(_TABLES)})\b")
 _MARK = re.compile(r"\?")

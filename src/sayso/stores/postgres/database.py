@@ -176,6 +176,11 @@ class Database:
     def _meta(self, connection: Connection) -> dict[str, str]:
         return read_meta(self._execute(connection), self._url)
 
+    @property
+    def schema_version(self) -> int:
+        """The version of the tables when this process opened the store."""
+        return int(self._version)
+
     # -- going back in time
 
     def greet(self, connection: Connection) -> None:

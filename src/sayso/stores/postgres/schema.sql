@@ -334,6 +334,20 @@ CREATE TABLE delivery (
 CREATE INDEX delivery_due ON delivery (channel, next_at) WHERE next_at IS NOT NULL;
 CREATE INDEX delivery_request ON delivery (request) WHERE request <> '';
 
+-- The processes that have the store open, with their last heartbeat. They give no right.
+CREATE TABLE process (
+    id TEXT COLLATE "C" PRIMARY KEY,
+    host TEXT NOT NULL,
+    pid BIGINT NOT NULL,
+    program TEXT NOT NULL,
+    version TEXT NOT NULL,
+    schema_version BIGINT NOT NULL,
+    keys TEXT NOT NULL,
+    row_keys TEXT NOT NULL,
+    started BIGINT NOT NULL,
+    seen BIGINT NOT NULL
+);
+
 -- Effects that are unique by their key: which call has had each, or may have had it.
 CREATE TABLE effect (
     key TEXT COLLATE "C" PRIMARY KEY,

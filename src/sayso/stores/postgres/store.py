@@ -82,6 +82,7 @@ from sayso.stores.postgres.transaction import (
 )
 from sayso.stores.row_checks import RowDecoder
 from sayso.stores.seals import Seal, SealSchedule, seal_all
+from sayso.stores.sql import presence
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.leases import load_leases, renew_leases
 from sayso.stores.sql.maintenance import (
@@ -479,6 +480,7 @@ class PostgresStore(OrderedEvents):
         self._open(create)
         self.incarnation = self._database.incarnation
         self._channel = f"sayso_{self.incarnation}"
+        presence.keep_present(self)
 
     def after_fork(self) -> None:
         """Forget what the parent has yet to seal."""
@@ -808,8 +810,16 @@ class PostgresStore(OrderedEvents):
 
     # -- reading
 
-    def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        end = time.monotonic() + self._patience
+    def schema_version(self) -> int:
+        return self._database.schema_version
+
+    def write_presence(self, statement: str, values: Sequence[Any]) -> None:
+        self._rows(f"{statement} RETURNING id", values, presence.PATIENCE)
+
+    def _rows(
+        self, statement: str, values: Sequence[Any] = (), patience: float | None = None
+    ) -> list[Any]:
+        end = time.monotonic() + (self._patience if patience is None else patience)
         while True:
             with self._pool.connection(end) as connection:
                 try:
@@ -885,6 +895,7 @@ class PostgresStore(OrderedEvents):
         """Seal what moved and close the connections. Idempotent."""
         if self._pool.closed:
             return
+        presence.leave(self)
         self._leaving = True
         self._patience = min(self._patience, _CLOSE_SECONDS)
         try:

@@ -32,6 +32,7 @@ from sayso.rows import (
     Delivery,
     EffectKey,
     Event,
+    LiveProcess,
     Person,
     Run,
     RunStatus,
@@ -81,6 +82,7 @@ from sayso.stores.row_checks import UNCHECKED, Decode, RowDecoder, log, tampered
 from sayso.stores.seals import Seal, seal_from
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql import statistics
+from sayso.stores.sql.presence import live_processes
 from sayso.stores.sql.rekeying import has_signed, key_uses
 from sayso.stores.sql.statements import Dialect, Execute, Rows
 from sayso.stores.sql.transaction import ToolCache
@@ -762,6 +764,9 @@ class SqlReads:
 
     def has_signed(self, key_id: str) -> bool:
         return has_signed(self._rows, key_id)
+
+    def processes(self) -> list[LiveProcess]:
+        return live_processes(self._rows, self.now())
 
     def waiting(self) -> dict[str, int]:
         counted = "SELECT list_status, sum(many) FROM open_count GROUP BY list_status"

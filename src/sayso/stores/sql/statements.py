@@ -21,6 +21,7 @@ from sayso.rows import (
     Delivery,
     EffectKey,
     Event,
+    LiveProcess,
     Person,
     Run,
     StoredMessage,
@@ -107,6 +108,7 @@ EFFECT = ", ".join(EffectKey._fields)
 BUDGET = ", ".join(Budget._fields)
 TOOL = ", ".join(Tool._fields)
 DELIVERY = ", ".join(Delivery._fields)
+PROCESS = ", ".join(LiveProcess._fields)
 SEAL = ", ".join(field.name for field in fields(Seal))
 
 # Columns of a call that a command may change. Indexed columns are separate and written only when
@@ -311,6 +313,14 @@ DELIVERY_CHANGES = "digest, created, state, message, nonce, attempts, next_at, e
 SAVE_DELIVERY = f"UPDATE delivery SET {_sets(DELIVERY_CHANGES)} WHERE id = ? AND version = ?"
 DROP_DELIVERY = "DELETE FROM delivery WHERE id = ? AND version = ?"
 
+LOAD_PROCESSES = f"SELECT {PROCESS} FROM process WHERE seen > ? ORDER BY started, id"
+PUT_PROCESS = (
+    f"INSERT INTO process ({PROCESS}) VALUES ({_marks(PROCESS)}) "
+    "ON CONFLICT (id) DO UPDATE SET seen = excluded.seen"
+)
+DROP_PROCESS = "DELETE FROM process WHERE id = ?"
+DROP_PROCESSES = "DELETE FROM process WHERE seen < ?"
+
 #: Reads no rows, and fails if a table or column that the stores use is missing. Not one query over
 #: all tables: PostgreSQL would take 20 milliseconds to choose the order of their joins.
 CHECK_TABLES = "SELECT " + ", ".join(
@@ -335,6 +345,7 @@ CHECK_TABLES = "SELECT " + ", ".join(
         "credential": CREDENTIAL,
         "cursor": "name, pos",
         "delivery": DELIVERY,
+        "process": PROCESS,
         "effect": EFFECT,
         "budget": BUDGET,
     }.items()

@@ -44,6 +44,7 @@ from sayso.stores.base import (
 )
 from sayso.stores.row_checks import MOST_TEXT, RowDecoder, event_taken
 from sayso.stores.seals import Seal, SealSchedule, Unsealed, seal_all
+from sayso.stores.sql import presence
 from sayso.stores.sql.leases import renew_saved
 from sayso.stores.sql.maintenance import (
     find_unsealed,
@@ -315,6 +316,8 @@ log = logging.getLogger("sayso.stores")
 R = TypeVar("R", Call, Run, Thread)
 
 _RETRIES = 5
+#: The commits of ``presence``, which no boundary interrupts: they belong to no work.
+_HEARTBEAT = "heartbeat"
 #: How often to try again while another program has the file locked, in seconds.
 _BUSY_NAP = 0.005
 #: How often a caller that waits for a commit looks whether it was forked, in seconds.
@@ -363,6 +366,7 @@ class SqliteStore(SqliteReads):
             self._sidecar.close()
             raise
         renew_in_child(self)
+        presence.keep_present(self)
 
     def _reset(self) -> None:
         self._generation = process.forks
@@ -516,7 +520,8 @@ class SqliteStore(SqliteReads):
     def _report(self, operation: Operation) -> None:
         """Tell listeners about a settled operation."""
         self._hub.publish(operation.moved)
-        if self.boundary is not None and operation.error is None:
+        quiet = operation.error is not None or operation.name == _HEARTBEAT
+        if self.boundary is not None and not quiet:
             self.boundary(operation.name, "after")
 
     def commit_batch(self, batch: list[Operation]) -> None:
@@ -636,12 +641,12 @@ class SqliteStore(SqliteReads):
         for transaction in transactions:
             newest = newest.after(transaction.events)
         # A renewal adds no events, and takes no longer than it has to.
-        renews = all(operation.name == "renew" for operation in batch)
+        renews = all(operation.name in ("renew", _HEARTBEAT) for operation in batch)
         if not renews and self._can_seal and self._schedule.may_be_due(newest.pos, self._clock()):
             self._seal_when_due(writer)
         if self.boundary is not None:
             for operation in batch:
-                if operation.error is None:
+                if operation.error is None and operation.name != _HEARTBEAT:
                     self.boundary(operation.name, "before")
         self._own.add(first, newest.pos)
         try:
@@ -740,6 +745,15 @@ class SqliteStore(SqliteReads):
 
         written: list[bool] = self._submit(Operation("deliveries", body))
         return written
+
+    def schema_version(self) -> int:
+        return int(self._version)
+
+    def write_presence(self, statement: str, values: Sequence[Any]) -> None:
+        if self._writer is None:
+            return  # a forked child that has not used the store
+        body = lambda _: fetch_all(self._ready(), statement, values)  # noqa: E731
+        self._submit(Operation(_HEARTBEAT, body), presence.PATIENCE)
 
     # -- reading
 
@@ -876,6 +890,7 @@ class SqliteStore(SqliteReads):
         """
         if self._closed:
             return
+        presence.leave(self)
         try:
             if self._has_written:
                 seal_all(lambda: self._submit(self._sealing(), PATIENCE))
