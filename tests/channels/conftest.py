@@ -6,12 +6,13 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from kit_world import KitWorld
 from postgres_server import shared_url, why_not
 
 from sayso import Gate, Paused, Request
-from sayso.keys import Keyring, new_key
+from sayso.keys import ENVIRONMENT, Keyring, new_key
 from sayso.stores.base import Store
 from sayso.stores.postgres import PostgresStore
 from sayso.stores.sqlite import SqliteStore
@@ -44,6 +45,23 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
         made = PostgresStore(shared_url(), schema=f"channels {secrets.token_hex(6)}", keys=keys)
     yield made
     made.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def each_url(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """Yield the address of a new store in each database, with the key for several processes."""
+    monkeypatch.setenv(ENVIRONMENT, new_key())
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'sayso.db'}"
+        return
+    if why_not():
+        pytest.skip(why_not())
+    schema = f"channels_{secrets.token_hex(6)}"
+    yield f"{shared_url()}{'&' if '?' in shared_url() else '?'}schema={schema}"
+    with psycopg.connect(shared_url(), autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE".encode())
 
 
 @pytest.fixture

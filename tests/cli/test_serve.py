@@ -22,6 +22,7 @@ from waiting import until
 
 from sayso import Inbox
 from sayso.demo import Effects
+from sayso.keys import new_key, public_key
 
 AGENT = """
 import asyncio, os, time
@@ -373,6 +374,18 @@ def test_server_that_cannot_start_prints_one_line(
     assert done.returncode != 0
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_worker_that_only_verifies_runs_no_bot(place: Place) -> None:
+    pair = new_key("ed25519")
+    place.env |= {"SAYSO_ROW_KEY": "a-row-key-for-this-test-alone-long-enough", "SAYSO_KEY": pair}
+    server, _ = place.serve()
+    server.send_signal(signal.SIGTERM)
+    server.wait(60)
+    place.env |= {"SAYSO_KEY": public_key(pair), "SAYSO_TELEGRAM_TOKEN": "1:x"}
+    done = run("worker", "agents:agent", cwd=place.folder, env=place.env)
+    assert done.returncode != 0
+    assert "this key can only verify: use `sayso serve`" in done.stderr
 
 
 @pytest.mark.parametrize("agent", ["elsewhere", "adapted"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import ipaddress
 import os
@@ -27,16 +28,20 @@ from sayso.cli.channels import (
 )
 from sayso.cli.common import Usage
 from sayso.errors import InvalidCall
-from sayso.inbox import os_user
+from sayso.inbox import Inbox, os_user
 from sayso.stores.address import address_of, is_in_memory
 from sayso.sync import exit_soon
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from fastapi import FastAPI
 
+    from sayso.agent import Resumable
+    from sayso.channels.kit.service import ChatChannel
+    from sayso.server.monitoring import Metrics
     from sayso.server.webhooks import Endpoint
+    from sayso.stores.base import Store
     from sayso.worker import Worker
     from sayso.worker.temporal import TemporalDispatch
 
@@ -323,10 +328,15 @@ def worker(
     concurrency: Concurrency = 8,
     dispatch: Dispatch = None,
     metrics: MetricsPort = None,
+    page_url: PageUrl = "",
+    telegram_token_file: TelegramToken = None,
+    slack_token_file: SlackToken = None,
+    mail_server: MailServer = "",
+    push_private: PrivatePush = False,
     log_json: common.LogJson = False,
     store: common.StoreUrl = common.DEFAULT_STORE,
 ) -> None:
-    """Resume runs that are ready, and close expired requests.
+    """Resume runs that are ready, close expired requests, and send messages to people.
 
     Start as many workers as you like next to `sayso serve --workers 0`, and kill any of them.
     SIGTERM and Ctrl-C wait until the current runs pause or end; a second Ctrl-C does not.
@@ -340,12 +350,15 @@ def worker(
     shared, agents = load_together(targets, store)
     if is_in_memory(shared.url):
         raise Usage("memory:// is not shared between processes: use --store")
+    bots = configured_channels(telegram_token_file, slack_token_file, mail_server, page_url)
+    channels = _worker_channels(shared, bots, page_url, private=push_private)
     with closing(shared):
 
         async def work() -> None:
             from sayso.worker import Worker
 
             on_step = None
+            figures = None
             if metrics is not None:
                 from sayso.server.monitoring import Metrics  # needs the web server's packages
 
@@ -372,15 +385,16 @@ def worker(
             gc.freeze()
             gc.enable()
             serving: AbstractContextManager[str | None] = nullcontext()
-            if metrics is not None:
+            if metrics is not None and figures is not None:
                 from sayso.server.serving import serve_worker_metrics
 
                 address = common.listen_address(metrics, "--metrics")
                 serving = serve_worker_metrics(address, worker, figures)
             with serving as where:
                 at = "" if where is None else f", metrics: {where}/metrics"
-                print(f"Resuming runs of {names}  (store: {shared.url}{via}{at})", flush=True)
-                await working.run()
+                async with _reaching_people(shared, agents, channels, page_url, figures):
+                    print(f"Resuming runs of {names}  (store: {shared.url}{via}{at})", flush=True)
+                    await working.run()
             # A loop that closes frees the pipe of its signals before their handlers.
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
@@ -389,6 +403,44 @@ def worker(
                 exit_soon()
 
         asyncio.run(work())
+
+
+def _worker_channels(
+    store: Store, bots: Sequence[ChatChannel], page_url: str, *, private: bool
+) -> Sequence[ChatChannel]:
+    """Return the channels that a worker runs. Raises ``Usage`` if nobody could decide in them."""
+    if store.keys.can_sign:
+        return [*bots, *push_channel(store, page_url, private=private)]
+    if bots:
+        raise Usage("people decide in messages, and this key can only verify: use `sayso serve`")
+    return ()
+
+
+@contextlib.asynccontextmanager
+async def _reaching_people(
+    store: Store,
+    agents: Sequence[Resumable],
+    channels: Sequence[ChatChannel],
+    page_url: str,
+    figures: Metrics | None,
+) -> AsyncIterator[None]:
+    """Run channels to people inside this block."""
+    if not channels:
+        yield
+        return
+    from sayso.agent.edits import edit_judge, edit_validator
+    from sayso.channels.kit.courier import NoObserver
+    from sayso.channels.kit.service import ChannelService
+
+    box = Inbox(store, judge=edit_judge(agents), validate=edit_validator(agents))
+    service = ChannelService(box, channels, page_url, figures or NoObserver())
+    await service.begin()
+    running = asyncio.create_task(service.run())
+    try:
+        yield
+    finally:
+        service.stop()
+        await running
 
 
 def _temporal_dispatch(worker: Worker, url: str) -> TemporalDispatch:

@@ -18,6 +18,7 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from sayso.agent.agent import Resumable, lend_store
+from sayso.agent.edits import edit_judge, edit_validator
 from sayso.agent.events import wait_for_streams
 from sayso.channels.kit.service import ChannelService, ChatChannel
 from sayso.errors import SaysoError, StoreClosed
@@ -30,7 +31,7 @@ from sayso.server.feed import Feed
 from sayso.server.middleware import SecurityMiddleware, normalize_origins
 from sayso.server.monitoring import HealthCheck, Metrics, StoreMetrics, TallyCache
 from sayso.server.proxy import ProxySettings, TrustedProxy
-from sayso.server.remote_agents import edit_validator, policy_judge
+from sayso.server.remote_agents import policy_judge
 from sayso.server.request_views import RequestListCache
 from sayso.server.routes import channels as channels_routes
 from sayso.server.routes import (
@@ -108,7 +109,7 @@ def create_app(
         from sayso.server.oidc import Provider  # needs an extra
 
         provider = Provider(oidc)
-    judge = policy_judge(by_name.values(), gate)
+    judge = edit_judge(by_name.values(), policy_judge(gate))
     validate = edit_validator(by_name.values())
     requests = Inbox(opened, judge=judge, validate=validate)
     endpoints: list[Runner] = []

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from sayso import codec, schema
-from sayso.agent import Agent
-from sayso.agent.agent import Resumable, judge_edit
+from sayso.agent.edits import stored_terms
 from sayso.engine.commands import Finish, NotePrompt, Propose, Reopen
 from sayso.engine.effects import first_request, is_remote
 from sayso.engine.refusals import connection_scope
@@ -25,13 +24,11 @@ from sayso.engine.renewing import Renewal
 from sayso.errors import Conflict, InvalidCall, InvalidPolicy, NotAllowed, NotFound, StoreError
 from sayso.gate import Gate
 from sayso.gate.backend import Cleared, begun
-from sayso.gate.framework import FrameworkAgent
 from sayso.gate.gate import add_footprint, run_judging
 from sayso.gate.options import MAX_NAME, checked_string, fixed_title, terms_from
 from sayso.gate.outcomes import ending
 from sayso.gate.plan import Plan, find_use, is_still_approved, new_call
 from sayso.gate.scope import RunScope
-from sayso.inbox.decisions import Validate
 from sayso.inbox.inbox import Judge
 from sayso.inbox.people import no_request
 from sayso.policy import Policy, ask_despite_preset, tighten, tighten_by_agent
@@ -495,34 +492,18 @@ async def report(service: Service, call: Call, body: ResultBody) -> Call:
     return recorded
 
 
-def policy_judge(agents: Iterable[Resumable], gate: Gate) -> Judge:
-    """Return a function that applies the right policy to edited arguments.
+def policy_judge(gate: Gate) -> Judge:
+    """Return a function that applies the policy of remote agents, ``gate``'s, to edited arguments.
 
-    Local agents use their own policy, remote ones that of ``gate``. For any other agent the stored
-    terms hold here, and its own gate checks again before the start.
+    For any other agent the stored terms hold here.
     """
-    ours = {agent.name: agent for agent in agents if isinstance(agent, Agent)}
 
     def judge(call: Call, args: Mapping[str, Json]) -> Terms:
-        agent = ours.get(call.agent)
-        if agent is not None:
-            return judge_edit(agent, call, args)
         if not call.tool or not is_remote(call.binds):
-            return call.terms
+            return stored_terms(call, args)
         return run_sync(judge_remote(gate, call, args))
 
     return judge
-
-
-def edit_validator(agents: Iterable[Resumable]) -> Validate:
-    """Return a function that validates edits with the tools of the frameworks' agents here."""
-    ours = {agent.name: agent for agent in agents if isinstance(agent, FrameworkAgent)}
-
-    def validate(call: Call, args: dict[str, Json]) -> str | None:
-        agent = ours.get(call.agent)
-        return None if agent is None else agent.validate_edit(call, args)
-
-    return validate
 
 
 async def judge_remote(gate: Gate, call: Call, args: Mapping[str, Json]) -> Terms:

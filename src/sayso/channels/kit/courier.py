@@ -43,6 +43,14 @@ class Observer(Protocol):
     def chat_decision(self, channel: str, decision: str) -> None: ...
 
 
+class NoObserver:
+    """Counts nothing."""
+
+    def message(self, channel: str, outcome: str, delay: float | None) -> None: ...
+
+    def chat_decision(self, channel: str, decision: str) -> None: ...
+
+
 class ChatCourier:
     """Delivers messages to people and to shared channels."""
 

@@ -1,0 +1,108 @@
+"""Two processes with the same channel: each message reaches a person once, from one of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from fake_telegram import TOKEN, FakeTelegram
+from kit_world import KitWorld
+from sayso_process import Process, start
+from waiting import until
+
+import sayso
+from sayso.audit import verify
+from sayso.inbox.accounts import Account, link_account
+from sayso.stores import open_store
+from sayso.stores.base import Store
+
+pytestmark = pytest.mark.long
+
+AGENT = """
+import sayso
+from sayso.testing import ScriptedModel
+
+agent = sayso.Agent("clerk", model=ScriptedModel([]))
+"""
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeTelegram]:
+    made = FakeTelegram()
+    yield made
+    made.close()
+
+
+def test_two_processes_send_each_message_once(
+    tmp_path: Path, each_url: str, fake: FakeTelegram
+) -> None:
+    (tmp_path / "agents.py").write_text(AGENT)
+    env = {**os.environ, "SAYSO_TELEGRAM_TOKEN": TOKEN, "SAYSO_TELEGRAM_API": fake.url}
+    env["SAYSO_STORE"] = each_url
+    steps = Counter(
+        {
+            ("ana", "asked"): 4,
+            ("ana", "reminder"): 8,  # once, and once more after the escalation
+            ("ben", "escalated"): 4,
+            ("ben", "reminder"): 4,
+        }
+    )
+    # Until the lease of the process that died ends, all steps come due, and become one message.
+    late_steps = Counter({("ana", "escalated"): 4, ("ben", "escalated"): 4})
+    processes: list[Process] = []
+
+    def run(*command: str) -> Process:
+        process = start(*command, cwd=tmp_path, env=env)
+        processes.append(process)
+        return process
+
+    with closing(open_store(each_url)) as store:
+        world = KitWorld(store)
+        world.people("ana", "ben")
+        for name, user in (("ana", "77"), ("ben", "78")):
+            link_account(store, Account("telegram", "", user), world.code(name, "telegram"))
+        world.rule = sayso.Rule(
+            "*",
+            risk="low",
+            reviewers="ana",
+            notify=["telegram"],
+            remind_after=1,
+            escalate_after=3,
+            escalate_to=("ben",),
+        )
+        try:
+            leader = run("worker", "agents:agent")
+            until(lambda: any(method == "deleteWebhook" for method, _ in fake.calls))
+            run("worker", "agents:agent")
+            run("serve", "--port", "0", "--workers", "0")
+            first = [world.ask_sync(f"first-{number}") for number in range(4)]
+            until(lambda: _sent(store, first) == steps)
+            leader.kill()
+            second = [world.ask_sync(f"second-{number}") for number in range(4)]
+            until(
+                lambda: _sent(store, second) == late_steps, otherwise=lambda: _sent(store, second)
+            )
+            fake.press(78, "Approve")
+            until(lambda: "Approved by ben" in str(fake.shown(78)))
+        finally:
+            for process in processes[1:]:
+                process.send_signal(signal.SIGTERM)
+            for process in processes:
+                process.communicate(60)
+        codes = [process.returncode for process in processes]
+        assert codes == [-signal.SIGKILL, 0, 0]
+        assert [len(fake.shown(user)) for user in (77, 78)] == [16, 12]
+        kinds = Counter(event.type for _, event in store.events("", 1000))
+        assert (kinds["asked"], kinds["escalated"], kinds["decided"]) == (8, 8, 1)
+        assert verify(store).ok
+
+
+def _sent(store: Store, requests: list[str]) -> Counter[tuple[str, str]]:
+    """Count the messages that were sent about these requests, by person and kind of step."""
+    rows = [row for request in requests for row in store.deliveries_of(request)]
+    return Counter((row.person, row.step.partition("-")[0]) for row in rows if row.message)
