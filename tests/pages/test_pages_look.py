@@ -18,7 +18,7 @@ from axe_playwright_python.sync_playwright import Axe
 from demo_process import Demo
 from playwright.sync_api import Page, expect
 from sayso_process import start
-from windows import Open
+from windows import Open, turn_pages
 
 pytestmark = pytest.mark.long
 
@@ -123,6 +123,42 @@ def test_phone_targets_are_large_enough(demo: Demo, open_page: Open) -> None:
         )
         assert small == []
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+#: What lies under a toast that a person may want to press or read.
+COVERED = """(toast) => {
+    const box = toast.getBoundingClientRect();
+    const covered = new Set();
+    for (let x = box.left + 4; x < box.right; x += 12)
+        for (let y = box.top + 4; y < box.bottom; y += 8)
+            for (const each of document.elementsFromPoint(x, y))
+                if (!each.closest('.toasts') && each.matches('a, button, input, p, dt, dd, h1, h2'))
+                    covered.add(each.outerHTML.slice(0, 90));
+    return [...covered];
+}"""
+
+
+@pytest.mark.parametrize("size", [{"viewport": {"width": 1440, "height": 900}}, PHONE])
+def test_toast_covers_nothing(demo: Demo, open_page: Open, size: dict[str, Any]) -> None:
+    url = ask(demo, f"toast {size}", tool="pay", args=PAYMENT)
+    for number in range(12):
+        ask(demo, f"toast {size} {number}", tool=f"refund_{number}", args={"to": f"C{number}"})
+    page = open_page(url, undo=True, **size)
+    turn_pages(page)
+    rows = page.locator(".row-link")
+    before = rows.first.bounding_box() if rows.count() else None  # no list on a phone
+    page.get_by_role("button", name="Approve").click()
+    toast = page.locator(".toast", has_text="Approved")
+    expect(toast.get_by_role("button", name="Undo")).to_be_visible()
+    page.wait_for_timeout(300)  # it has moved into its place
+    assert toast.evaluate(COVERED) == []
+    box = toast.bounding_box()
+    assert box is not None
+    assert box["y"] + box["height"] <= size["viewport"]["height"]
+    if before is not None:  # no row moves under the pointer
+        after = rows.first.bounding_box()
+        assert after is not None
+        assert after["y"] == before["y"]
 
 
 def test_settings_change_theme_and_times(demo: Demo, open_page: Open) -> None:

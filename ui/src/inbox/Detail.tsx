@@ -10,13 +10,14 @@ import { DecisionLine } from "../shared/decision/Outcome";
 import { RequestBody } from "../shared/decision/RequestBody";
 import { sentHere } from "../shared/decision/useDecide";
 import { showsRisk, toolName } from "../shared/decision/values";
+import { exact, long, useNow } from "../shared/format";
 import { useChanges } from "../shared/live";
 import { useResource } from "../shared/useResource";
 import { Link } from "../shared/router";
 import { useMe } from "../shared/session";
 import { loadSetting, saveSetting } from "../shared/theme";
 import type { Request, RequestDetail } from "../shared/types";
-import { Rail } from "./Rail";
+import { personName, Rail } from "./Rail";
 import { QuorumDots } from "./RequestRow";
 import { useMediaQuery } from "./useMediaQuery";
 
@@ -200,6 +201,7 @@ function Metadata({ request }: { request: RequestDetail }): ReactElement {
           </dd>
         </div>
       )}
+      {request.status === "pending" && request.escalate_to.length > 0 && <Escalation request={request} />}
       {request.quorum > 1 && (
         <div>
           <dt>Approvals</dt>
@@ -209,6 +211,32 @@ function Metadata({ request }: { request: RequestDetail }): ReactElement {
         </div>
       )}
     </dl>
+  );
+}
+
+/** When more people may decide, or that they may already, and who they are. */
+function Escalation({ request }: { request: RequestDetail }): ReactElement {
+  const now = useNow(5);
+  const people = request.escalate_to.map(personName).join(", ");
+  if (request.escalated || request.escalates_at === null) {
+    return (
+      <div>
+        <dt>Escalated</dt>
+        <dd>{people} may decide too</dd>
+      </div>
+    );
+  }
+  const seconds = (Date.parse(request.escalates_at) - now) / 1_000;
+  return (
+    <div>
+      <dt>Escalates</dt>
+      <dd>
+        <time dateTime={request.escalates_at} title={exact(request.escalates_at)}>
+          in {long(seconds)}
+        </time>
+        <span className="muted">. Then {people} may decide too.</span>
+      </dd>
+    </div>
   );
 }
 

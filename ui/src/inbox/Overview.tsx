@@ -14,6 +14,7 @@ import { useChanges } from "../shared/live";
 import { useResource } from "../shared/useResource";
 import { Link } from "../shared/router";
 import { useMe } from "../shared/session";
+import type { Request } from "../shared/types";
 import { visible } from "../shared/visible";
 import { FILTERS } from "../shared/views";
 import { clearFilters } from "./Filters";
@@ -26,9 +27,12 @@ interface Props {
   filtered: boolean;
 }
 
+/** How many of the last decisions are listed. */
+const LAST = 8;
+
 export function Overview({ pending, yours, filtered }: Props): ReactElement {
   const me = useMe();
-  const last = useResource("last", (signal) => api.requests({ status: "closed", sort: "newest", limit: 2 }, signal));
+  const last = useResource("last", (signal) => api.requests({ status: "closed", sort: "newest", limit: LAST }, signal));
   useChanges(() => last.reload(), 400);
   const decided = last.data?.items[0];
   const never = pending === 0 && !filtered && last.data?.items.length === 0;
@@ -45,23 +49,6 @@ export function Overview({ pending, yours, filtered }: Props): ReactElement {
           Select one from the list, or press <kbd>j</kbd>. Press <kbd>?</kbd> for all shortcuts.
         </p>
       )}
-      {decided && (
-        <p className="overview-last">
-          <span className="muted">Last decision:</span> <StatusBadge status={decided.status} />{" "}
-          <Link to={`/inbox/${decided.id}`}>
-            {decided.shown.title}
-          </Link>{" "}
-          <span className="muted">
-            {decided.decision ? (
-              <>
-                by {visible(decided.decision.by)}, <Age at={decided.decision.at} />
-              </>
-            ) : (
-              <Age at={decided.created_at} />
-            )}
-          </span>
-        </p>
-      )}
       {decided && last.data!.items.length === 1 && ["approved", "edited"].includes(decided.status) && !me.demo && (
         <p className="overview-first" role="status">
           That was your first approved call. What you saw is what {decided.execution.status === "done" ? "ran" : "will run"}, once.
@@ -71,8 +58,34 @@ export function Overview({ pending, yours, filtered }: Props): ReactElement {
         <p className="muted">{me.agents === 1 ? "1 agent" : `${me.agents} agents`} on this server.</p>
       )}
       <Suggestions />
-      {me.demo ? <DemoHint /> : never && <Connect />}
+      <div className="overview-cards">
+        {me.demo ? <DemoHint /> : never && <Connect />}
+        {decided && <LastDecisions requests={last.data!.items} />}
+      </div>
     </div>
+  );
+}
+
+function LastDecisions({ requests }: { requests: Request[] }): ReactElement {
+  return (
+    <section className="hint card" aria-label="Last decisions">
+      <h2>Last decisions</h2>
+      <ul className="last-decisions">
+        {requests.map((request) => (
+          <li key={request.id}>
+            <StatusBadge status={request.status} />
+            <span>
+              <Link to={`/inbox/${request.id}`}>{request.shown.title}</Link>
+              <span className="muted small">
+                {request.decision && `by ${visible(request.decision.by)}, `}
+                <Age at={request.decision?.at ?? request.created_at} />
+              </span>
+            </span>
+          </li>
+        ))}
+      </ul>
+      <Link to="/history">All decisions</Link>
+    </section>
   );
 }
 

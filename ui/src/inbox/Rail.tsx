@@ -70,6 +70,9 @@ function reasonOf({ policy, rule, shown, kind, reviewers }: RequestDetail): stri
   return `The rule “${visible(rule)}” asks for approval of this call. ${who}`;
 }
 
+/** A reviewer's name: of a person, or `group finance`. */
+export const personName = (name: string): string => visible(name.replace(/^group:/, "group "));
+
 function PolicyInfo({ request }: { request: RequestDetail }): ReactElement {
   const { risk, reviewers } = request;
   return (
@@ -91,7 +94,7 @@ function PolicyInfo({ request }: { request: RequestDetail }): ReactElement {
       {reviewers.length > 0 && (
         <div>
           <dt>Reviewers</dt>
-          <dd>{reviewers.map((name) => visible(name.replace(/^group:/, "group "))).join(", ")}</dd>
+          <dd>{reviewers.map(personName).join(", ")}</dd>
         </div>
       )}
     </dl>

@@ -1,4 +1,4 @@
-import { useEffect, useSyncExternalStore, type ReactElement } from "react";
+import { useEffect, useRef, useSyncExternalStore, type ReactElement } from "react";
 import { Button, IconButton } from "./Button";
 import { Icon } from "./Icon";
 
@@ -69,8 +69,17 @@ export function Toasts(): ReactElement {
     },
     () => items,
   );
+  const box = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    // Room for the toasts: the list beside them ends above, so they cover none of its rows.
+    const observer = new ResizeObserver(([entry]) => {
+      document.documentElement.style.setProperty("--toasts", `${Math.ceil(entry!.contentRect.height)}px`);
+    });
+    observer.observe(box.current!);
+    return () => observer.disconnect();
+  }, []);
   return (
-    <div className="toasts" role="status" aria-live="polite">
+    <div className="toasts" role="status" aria-live="polite" ref={box}>
       {shown.map((item) => (
         <Toast key={item.id} item={item} />
       ))}
