@@ -102,9 +102,7 @@ def test_request_shows_its_escalation(
 
     clock.advance(600)
     ben.reload()
-    expect(ben.locator(".detail-meta").first).to_contain_text(
-        "group leads, cleo may decide too"
-    )
+    expect(ben.locator(".detail-meta").first).to_contain_text("group leads, cleo may decide too")
     expect(ben.get_by_role("button", name="Approve")).to_be_enabled()
     ana.reload()
     expect(facts).to_contain_text("Escalated")
