@@ -70,7 +70,8 @@ class PostgresMachine(Machine):
         abandoned = self.sqlite.store
         self.sqlite.store = self._open()
         assert not self.sqlite.store.restored()
-        abandoned._pool.close()
+        for pool in (abandoned._pool, abandoned._lease_pool):
+            pool.close()
 
 
 class PostgresCallers(ConcurrentCallers):

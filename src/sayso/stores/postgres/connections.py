@@ -458,6 +458,9 @@ class Pool:
             return
         self._idle_since[connection] = time.monotonic()
         self._idle.append(connection)
+        if self.closed:  # meanwhile
+            self._drop_idle()
+            return
         # The last one given back is the next one taken, so the first has been idle longest.
         with suppress(IndexError, KeyError):  # another OS thread was faster
             if time.monotonic() - self._idle_since[self._idle[0]] > _MAX_IDLE:
