@@ -107,9 +107,10 @@ class KitWorld:
         add_person(self.store, name, by="admin", **rights)
         return self.link(name, user) if user else None
 
-    def link(self, name: str, user: str) -> LinkedAccount:
-        code = new_code(self.store, Reviewer(name), self.channel.name)
-        return link_account(self.store, self.account(user), code)
+    def link(self, name: str, user: str, channel: str = "") -> LinkedAccount:
+        channel = channel or self.channel.name
+        code = new_code(self.store, Reviewer(name), channel)
+        return link_account(self.store, Account(channel, "", user), code)
 
     def people(self, *names: str) -> None:
         """Add people; bo is in finance."""

@@ -114,18 +114,25 @@ def code_of(keys: Keyring, row: Delivery) -> str:
     return "-".join(letters[at : at + 4] for at in (0, 4, 8, 12))
 
 
+_TOO_MANY = "There are too many for a message each."
+
+
 def digest_card(count: int, page: str, *, many: bool) -> Card:
     """Return the message that stands for many requests, or for those of quiet hours."""
-    link = f"{page.rstrip('/')}/inbox" if page else ""
     return Card(
         title=f"{text.many(count, 'request')} {'waits' if count == 1 else 'wait'} for you",
-        facts=(
-            "There are too many for a message each."
-            if many
-            else "They were asked in your quiet hours.",
-        ),
-        link=link,
+        facts=(_TOO_MANY if many else "They were asked in your quiet hours.",),
+        link=_inbox(page),
     )
+
+
+def shared_digest_card(page: str) -> Card:
+    """Return the message that stands for many requests in a shared channel."""
+    return Card(title="Many requests wait", facts=(_TOO_MANY,), link=_inbox(page))
+
+
+def _inbox(page: str) -> str:
+    return f"{page.rstrip('/')}/inbox" if page else ""
 
 
 def outcome_of(request: Request, now: datetime, *, shared: bool = False) -> str:

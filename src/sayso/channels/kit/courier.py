@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import defaultdict, deque
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
-from sayso.channels.kit.cards import Card, card_of, code_of, digest_card
+from sayso.channels.kit.cards import Card, card_of, code_of, digest_card, shared_digest_card
 from sayso.channels.kit.channel import Channel
 from sayso.channels.kit.planner import MANY, Target, addresses, new_digest, open_requests
 from sayso.inbox.accounts import accounts_of
@@ -30,6 +32,8 @@ log = logging.getLogger("sayso.channels")
 _TIMEOUT = 20.0
 #: How long a message waits for a person at the page before it looks again.
 _LOOK_AGAIN: Micros = 60 * SECOND
+#: A shared channel takes ``MANY`` messages in so many seconds; the others become a digest.
+_SHARED_WINDOW = 60.0
 
 
 class Observer(Protocol):
@@ -66,9 +70,11 @@ class ChatCourier:
         #: When the next message may be sent, and to each target.
         self._free_at = 0.0
         self._target_free_at: dict[str, float] = {}
+        #: When the last messages to each shared channel were sent.
+        self._shared_sends: dict[str, deque[float]] = defaultdict(partial(deque, maxlen=MANY))
 
     async def attempt(self, row: Delivery) -> Delivery:
-        if row.state == "due" and row.person:
+        if row.state == "due":
             held = await to_thread(self._held, row)
             if held is not None:
                 return held
@@ -89,6 +95,8 @@ class ChatCourier:
         await self._pace(row.target)
         async with asyncio.timeout(_TIMEOUT):
             message = await self._channel.send(row, card)
+        if not row.person:
+            self._shared_sends[row.target].append(time.monotonic())
         delay = (self._store.now() - row.created) / SECOND
         self._observer.message(row.channel, "sent", delay)
         return row._replace(state="sent", next_at=None, message=message, error="", attempts=0)
@@ -109,29 +117,45 @@ class ChatCourier:
         await self._channel.close()
 
     def _held(self, row: Delivery) -> Delivery | None:
-        """Return the row as it waits, if its person wants no message now; else ``None``.
+        """Return the row as it waits, if it is not to be sent now; else ``None``.
 
-        In quiet hours, a digest that is due when they end replaces all messages to a person.
+        A digest replaces all messages to a person for whom many requests wait, those of their quiet
+        hours, and those in excess of what a shared channel takes.
         """
-        person = self._store.person(row.person)
+        now = self._store.now()
+        if row.step != "digest" and self._is_flooded(row):
+            return self._into_digest(row, now)
+        person = self._store.person(row.person) if row.person else None
         call = if_readable(self._store.call, row.request) if row.request else None
         if person is None or not person.notices or (call is not None and is_urgent(call)):
             return None
         notices = Notices.of(person)
-        now = self._store.now()
         quiet_end = notices.quiet_end(now)
         if quiet_end is None:
             waits = notices.only_away and at_page(self._store, row.person)
             return row._replace(next_at=now + _LOOK_AGAIN) if waits else None
         if row.step == "digest":
             return row._replace(next_at=quiet_end)
-        later = new_digest(self._store, self.name, Target(row.target, row.person), quiet_end)
-        if later is not None:
-            self._store.put_deliveries([later])
+        return self._into_digest(row, quiet_end)
+
+    def _is_flooded(self, row: Delivery) -> bool:
+        """Return whether there are too many requests for a message each."""
+        if row.person:
+            return open_requests(self._store, row.person) > MANY
+        sends = self._shared_sends[row.target]
+        return len(sends) == MANY and sends[0] > time.monotonic() - _SHARED_WINDOW
+
+    def _into_digest(self, row: Delivery, at: Micros) -> Delivery:
+        """Return the row as a digest that is due at this time replaces it."""
+        digest = new_digest(self._store, self.name, Target(row.target, row.person), at)
+        if digest is not None:
+            self._store.put_deliveries([digest])
         return row._replace(state="closed", next_at=None)
 
     def _card(self, row: Delivery) -> tuple[Card | None, bool]:
         """Return what a message shows now, and whether that is its end."""
+        if row.step == "digest" and not row.person:
+            return shared_digest_card(self._page), False
         if row.step == "digest":
             count = open_requests(self._store, row.person)
             is_over = count == 0 if row.state == "due" else count <= MANY

@@ -30,6 +30,8 @@ from sayso.views import is_request
 MANY = 10
 #: How long a digest stands for new requests too, before another one is sent, in microseconds.
 DIGEST_EVERY: Micros = 3_600_000_000
+#: The same in a shared channel, whose readers change more often.
+SHARED_DIGEST_EVERY: Micros = 600_000_000
 #: Events after which a request may need a message, or its messages an update.
 _TYPES = frozenset(
     (
@@ -202,12 +204,13 @@ class Recipients:
 
 
 def new_digest(store: Store, channel: str, target: Target, at: Micros) -> Delivery | None:
-    """Return the row of a person's digest to write; ``None`` if one is due or was sent lately."""
+    """Return the row of a target's digest to write; ``None`` if one is due or was sent lately."""
     fresh = new_delivery(channel, target, "", "", "digest", at)
     row = store.delivery(fresh.id)
     if row is None:
         return fresh
-    is_old = row.state == "sent" and row.created + DIGEST_EVERY <= at
+    every = DIGEST_EVERY if target.person else SHARED_DIGEST_EVERY
+    is_old = row.state == "sent" and row.created + every <= at
     if is_old or row.state in ("closed", "dead"):
         return fresh._replace(version=row.version)
     return None
