@@ -99,11 +99,11 @@ def _lines(plan: Plan, now: Micros) -> Iterator[Line]:
     yield Line(f"The tables {words} ({versions}).")
     blocking = {one.id for one in plan.blockers}
     for one in plan.processes:
-        sign, style, effect = "-", "", ""
+        sign, style = "- ", ""
         if one.id in blocking:
-            sign, style, effect = "✗", "bold red", ": blocks the upgrade"
+            sign, style = "✗ blocks the upgrade: ", "bold red"
         seen = span(max(0, now - one.seen) / SECOND)
-        about = f"sayso {one.version}, tables {one.schema_version}, seen {seen} ago{effect}"
-        yield Line(text.inline(f"{one.title}, {about}"), style, f"{sign} ", style)
+        about = f"sayso {one.version}, tables {one.schema_version}, seen {seen} ago"
+        yield Line(text.inline(f"{one.title}, {about}"), style, sign, style)
     if not plan.processes:
         yield Line("No process has the store open.")
