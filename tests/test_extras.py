@@ -53,9 +53,10 @@ def canonical(name: str) -> str:
 
 
 @cache
-def hidden() -> set[str]:
-    """The installed modules that ``pip install sayso`` alone does not bring."""
-    kept, todo = set(), ["sayso"]
+def hidden(extra: str = "") -> set[str]:
+    """The installed modules that ``pip install sayso`` with one extra, or none, does not bring."""
+    declared = PROJECT["optional-dependencies"].get(extra, ())
+    kept, todo = set(), ["sayso", *(Requirement(one).name for one in declared)]
     while todo:
         name = canonical(todo.pop())
         if name not in kept:
@@ -63,13 +64,13 @@ def hidden() -> set[str]:
             needed = map(Requirement, metadata.requires(name) or ())
             todo += [n.name for n in needed if not n.marker or n.marker.evaluate({"extra": ""})]
     owners = metadata.packages_distributions().items()
-    extra = {module for module, names in owners if kept.isdisjoint(map(canonical, names))}
-    return extra | {"sayso_testing"}  # an editable install of sayso has it
+    others = {module for module, names in owners if kept.isdisjoint(map(canonical, names))}
+    return others | {"sayso_testing"}  # an editable install of sayso has it
 
 
-def without_extras(code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run code in a process that has what ``pip install sayso`` brings, and nothing else."""
-    hide = f"import sys\nsys.modules.update(dict.fromkeys({hidden()!r}))\nimport sayso\n"
+def without_extras(code: str, cwd: Path, *, but: str = "") -> subprocess.CompletedProcess[str]:
+    """Run code in a process with what ``pip install sayso`` brings, and perhaps one extra."""
+    hide = f"import sys\nsys.modules.update(dict.fromkeys({hidden(but)!r}))\nimport sayso\n"
     environment = {name: value for name, value in os.environ.items() if name != "UV"}
     command = [sys.executable, "-c", hide + code]
     return subprocess.run(
@@ -102,6 +103,27 @@ def test_missing_extra_is_named(extra: str, tmp_path: Path) -> None:
         last = ran.stderr.strip().splitlines()[-1].replace('"', "'")
         assert f"pip install 'sayso[{extra}]'" in last, (use, ran.stderr)
         assert is_code or "Traceback" not in ran.stderr, (use, ran.stderr)
+
+
+#: Options of ``sayso serve``, which has its own extra here, and the extra that each needs.
+SERVER_OPTIONS = {
+    "--mail-server smtp://ana@localhost": "mail",
+    "--oidc provider.toml": "oidc",
+    "--push-private": "push",
+    "--slack-token-file token": "slack",
+    "--store postgresql://localhost/x": "postgres",
+    "--telegram-token-file token": "telegram",
+}
+
+
+@pytest.mark.parametrize("option", SERVER_OPTIONS)
+def test_server_names_extra_of_option(option: str, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret")
+    ran = without_extras(program(f"serve --port 0 {option}"), tmp_path, but="server")
+    assert ran.returncode != 0
+    last = ran.stderr.strip().splitlines()[-1].replace('"', "'")
+    assert f"pip install 'sayso[{SERVER_OPTIONS[option]}]'" in last, ran.stderr
+    assert "Traceback" not in ran.stderr, ran.stderr
 
 
 def test_worker_needs_no_web_server(tmp_path: Path) -> None:

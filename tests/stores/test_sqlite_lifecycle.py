@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -218,3 +221,21 @@ def test_finalizer_may_publish_while_listeners_are_collected() -> None:
 
     hub.publish(threads())
     assert heard == ["a", "a"]
+
+
+def test_process_with_closed_stores_exits_at_once(tmp_path: Path) -> None:
+    code = """
+import sys, sayso
+stores = [sayso.open_store(f"{sys.argv[1]}/{n}.db") for n in range(3)]
+for store in stores:
+    store.seal()
+    store.close()
+print("closed", flush=True)
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "closed\n"
+        began = time.monotonic()
+        assert process.wait(30) == 0
+    assert time.monotonic() - began < 2.5

@@ -71,6 +71,8 @@ def push_channel(store: Store, page_url: str, *, private: bool) -> Sequence[Chat
     try:
         from sayso.channels.push import PushChannel
     except ImportError:
+        if private:
+            raise Usage('--push-private needs `pip install "sayso[push]"`') from None
         return ()
     key = vapid_key(address_of(store.url).path)
     if key is None:

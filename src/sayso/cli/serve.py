@@ -177,8 +177,10 @@ def serve(
         raise Usage(f"--origin: {error}") from None
     oidc_settings = None
     if oidc is not None:
-        from sayso.server.oidc import Settings  # needs an extra
-
+        try:
+            from sayso.server.oidc import Settings
+        except ImportError as error:
+            raise Usage(str(error)) from None
         oidc_settings = Settings.load(oidc)
     if observe is not None:
         read_policy(str(observe))  # a mistake would only be logged later

@@ -102,7 +102,7 @@ class WriterThread:
 
     def drain(self, seconds: float) -> None:
         """Wait until everything that is queued has been committed, at most this long."""
-        if self._thread is not None:
+        if not self.has_ended:
             last = Operation("", lambda _: None)
             last.abandoned = True
             self._queue.put(last)
