@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 from collections.abc import Iterator
-from email import message_from_bytes, policy
-from email.message import EmailMessage
-from typing import Any
 
 import pytest
-from aiosmtpd.controller import Controller
+from fake_mail import Mailbox, running_mailbox
 from kit_world import PAGE, KitWorld
 from waiting import until_async
 
@@ -24,38 +20,10 @@ from sayso.inbox.accounts import confirm_address, new_code
 from sayso.types import Reviewer
 
 
-class Mailbox:
-    """Keeps the mails that arrive; refuses some addresses."""
-
-    def __init__(self) -> None:
-        self.mails: list[EmailMessage] = []
-
-    async def handle_RCPT(self, _: Any, __: Any, envelope: Any, address: str, ___: Any) -> str:
-        if address.startswith("gone"):
-            return "550 no such mailbox"
-        envelope.rcpt_tos.append(address)
-        return "250 ok"
-
-    async def handle_DATA(self, _: Any, __: Any, envelope: Any) -> str:
-        mail = message_from_bytes(envelope.content, policy=policy.default)
-        assert isinstance(mail, EmailMessage)
-        self.mails.append(mail)
-        return "250 ok"
-
-    def text(self, number: int = -1) -> str:
-        return str(self.mails[number].get_content())
-
-
 @pytest.fixture
 def mailbox() -> Iterator[tuple[Mailbox, MailChannel]]:
-    box = Mailbox()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = Controller(box, hostname="127.0.0.1", port=port)
-    server.start()
-    yield box, MailChannel("127.0.0.1", port, "sayso@example.com", page=PAGE, tls="none")
-    server.stop()
+    with running_mailbox(PAGE) as running:
+        yield running
 
 
 def _linked(world: KitWorld) -> None:

@@ -10,10 +10,9 @@ from typing import Any
 
 import httpx
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from live_server import LiveServer
 from playwright.sync_api import Locator, Page, expect
-from windows import Open
+from windows import DESK, PHONE, VIEWS, Open, check_page
 
 from sayso.inbox.directory import add_person, create_token, new_link, set_stand_in
 from sayso.policy import Policy, Rule
@@ -24,23 +23,7 @@ from sayso.stores.base import Store
 from sayso.types import SECOND
 
 POLICY = Policy([Rule("pay", quorum=2, name="large payments")])
-DESK = {"viewport": {"width": 1440, "height": 900}}
-PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
-VIEWS = [
-    pytest.param(size, scheme, id=f"{name}-{scheme}")
-    for name, size in (("desk", DESK), ("phone", PHONE))
-    for scheme in ("light", "dark")
-]
 SignIn = Callable[[str], httpx.Client]
-RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
-#: The controls in this part of the page that a finger could miss. Links in sentences may be small.
-SMALL = """(root) => [...root.querySelectorAll('button, a, input, select')]
-    .filter((one) => !one.matches('p a, dd a') && one.checkVisibility())
-    .filter((one) => {
-        const box = (one.closest('label') ?? one).getBoundingClientRect();
-        return box.height < 44 || box.width < 44;
-    })
-    .map((one) => one.outerHTML.slice(0, 90))"""
 
 
 @pytest.fixture
@@ -128,21 +111,6 @@ def approve(client: httpx.Client, request: dict[str, Any], **more: Any) -> None:
     body = {"type": "approve", "seen_digest": request["digest"], **more}
     answer = client.post(f"/api/requests/{request['id']}/decision", json=body)
     assert answer.status_code == 200, answer.text
-
-
-def check_page(page: Page, *, phone: bool) -> list[Any]:
-    """Return what axe finds, what overflows, and on a phone the controls that are too small."""
-    expect(page.locator(".skeleton")).to_have_count(0)
-    options = {"runOnly": {"type": "tag", "values": RULES}, "resultTypes": ["violations"]}
-    found: list[Any] = [
-        (violation["id"], [node["html"][:150] for node in violation["nodes"]][:3])
-        for violation in Axe().run(page, options=options).response["violations"]
-    ]
-    if (wide := page.evaluate("document.documentElement.scrollWidth - innerWidth")) > 0:
-        found.append(("overflows by", wide))
-    if phone:
-        found += page.locator("main").evaluate(SMALL)
-    return found
 
 
 @pytest.mark.long

@@ -15,24 +15,12 @@ from typing import Any
 
 import httpx
 import pytest
-from fake_push import Browser as PushBrowser
-from fake_push import FakePushService
-from live_server import LiveServer
 from playwright.sync_api import Page, expect
+from push_server import PushServer
 from waiting import until
 from windows import Open
 
-from sayso.channels.push import PushChannel
-from sayso.inbox import add_person, create_token
-from sayso.inbox.directory import new_link
-from sayso.inbox.push import subscribe
-from sayso.keys import vapid_key
-from sayso.policy import Policy, Rule
-from sayso.rows import CallStatus
-from sayso.server import create_app
-from sayso.server.serving import server_config
-from sayso.stores import open_store
-from sayso.types import Reviewer
+from sayso.inbox import create_token
 
 #: Stands in for the notifications that a browser without any does not show.
 NOTIFICATIONS = """() => {
@@ -64,51 +52,6 @@ CLICK = """async () => {
 }"""
 
 
-class PushServer:
-    """A server with push messages, Ana who decides, and an agent that asks."""
-
-    def __init__(self, folder: Path, service: FakePushService) -> None:
-        path = folder / "sayso.db"
-        self.service = service
-        self.store = open_store(f"sqlite:///{path}")
-        key = vapid_key(path)
-        assert key is not None
-        self.push = PushChannel(self.store, key, allow_private=True)
-        policy = Policy([Rule("*", risk="medium", reviewers="ana")])
-        self.app = create_app(store=self.store, policy=policy, channels=[self.push], workers=0)
-        self._server = LiveServer(server_config(self.app, grace=2))
-        self._server.start()
-        self.url = self._server.url
-        add_person(self.store, "ana", by="test")
-        self._agent, _ = create_token(self.store, "billing", by="test", role="agent")
-
-    def ask(self, title: str) -> str:
-        answer = httpx.post(
-            f"{self.url}/api/requests",
-            json={"tool": "refund", "args": {"euros": 250}, "title": title},
-            headers={"Authorization": f"Bearer {self._agent}", "Idempotency-Key": title},
-        )
-        return str(answer.json()["id"])
-
-    def waits(self, request_id: str) -> bool:
-        call = self.store.call(request_id)
-        return call is not None and call.status is CallStatus.ASKED
-
-    def link(self, name: str) -> str:
-        """Return the address at which a person signs in once."""
-        return f"{self.url}/login#{new_link(self.store, name, role='reviewer')}"
-
-    def subscribed(self, name: str) -> PushBrowser:
-        browser = self.service.browser()
-        subscribe(self.store, Reviewer(name), browser.subscription(self.push.public_key))
-        return browser
-
-    def close(self) -> None:
-        self.app.state.sayso.feed.close()
-        self._server.stop()
-        self.store.close()
-
-
 class ServiceWorker:
     """The service worker of a window, and the messages that it gets."""
 
@@ -122,7 +65,8 @@ class ServiceWorker:
         )
         self._tools.send("ServiceWorker.enable")
         page.evaluate("navigator.serviceWorker.ready.then(() => null)")
-        until(lambda: page.wait_for_timeout(50) or registrations)
+        while not registrations:
+            page.wait_for_timeout(20)
         self._id = registrations[-1]["registrationId"]
         (self.worker,) = page.context.service_workers
         self.worker.evaluate(NOTIFICATIONS)
@@ -144,15 +88,8 @@ class ServiceWorker:
 
 
 @pytest.fixture
-def service() -> Iterator[FakePushService]:
-    fake = FakePushService()
-    yield fake
-    fake.close()
-
-
-@pytest.fixture
-def server(tmp_path: Path, service: FakePushService) -> Iterator[PushServer]:
-    running = PushServer(tmp_path, service)
+def server(tmp_path: Path) -> Iterator[PushServer]:
+    running = PushServer(tmp_path)
     yield running
     running.close()
 

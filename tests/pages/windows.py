@@ -4,10 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
+import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 Open = Callable[..., Page]
+DESK = {"viewport": {"width": 1440, "height": 900}}
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+VIEWS = [
+    pytest.param(size, scheme, id=f"{name}-{scheme}")
+    for name, size in (("desk", DESK), ("phone", PHONE))
+    for scheme in ("light", "dark")
+]
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+#: The controls in this part of the page that a finger could miss. Links in sentences may be small.
+SMALL = """(root) => [...root.querySelectorAll('button, a, input, select')]
+    .filter((one) => !one.matches('p a, dd a') && one.checkVisibility())
+    .filter((one) => {
+        const box = (one.closest('label') ?? one).getBoundingClientRect();
+        return box.height < 44 || box.width < 44;
+    })
+    .map((one) => one.outerHTML.slice(0, 90))"""
 
 
 def turn_pages(page: Page) -> None:
@@ -20,3 +39,18 @@ def turn_pages(page: Page) -> None:
         page.keyboard.press("Space")
         page.wait_for_timeout(40)
     expect(unread).to_have_count(0)
+
+
+def check_page(page: Page, *, phone: bool) -> list[Any]:
+    """Return what axe finds, what overflows, and on a phone the controls that are too small."""
+    expect(page.locator(".skeleton")).to_have_count(0)
+    options = {"runOnly": {"type": "tag", "values": RULES}, "resultTypes": ["violations"]}
+    found: list[Any] = [
+        (violation["id"], [node["html"][:150] for node in violation["nodes"]][:3])
+        for violation in Axe().run(page, options=options).response["violations"]
+    ]
+    if (wide := page.evaluate("document.documentElement.scrollWidth - innerWidth")) > 0:
+        found.append(("overflows by", wide))
+    if phone:
+        found += page.locator("main").evaluate(SMALL)
+    return found

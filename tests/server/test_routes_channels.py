@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fake_push import FakePushService
-from fake_telegram import FakeTelegram
+from fake_telegram import TOKEN, FakeTelegram
 from starlette.testclient import TestClient
 from waiting import until
 
@@ -76,6 +76,34 @@ def test_address_is_linked_by_its_code(tmp_path: Path) -> None:
             assert account["account"] == "ana@example.com"
             path = f"/api/me/channels/mail/accounts/{account['id']}"
             assert [client.delete(path).status_code for _ in range(2)] == [204, 404]
+
+
+@pytest.mark.parametrize(("name", "verb"), [("telegram", "/start"), ("slack", "link")])
+def test_code_comes_in_words_for_its_bot(tmp_path: Path, name: str, verb: str) -> None:
+    bot = SilentMail()
+    bot.name = name
+    bot.takes_mail = False
+    with closing(open_store(f"sqlite:///{tmp_path / 's.db'}")) as store:
+        token, _ = create_token(store, "ana", by="admin")
+        app = create_app(store=store, channels=[bot], workers=0)
+        with TestClient(app, headers={"authorization": f"Bearer {token}"}) as client:
+            link = client.post(f"/api/me/channels/{name}/link").json()
+    assert link["send"] == f"{verb} {link['code']}"
+    assert link["open"] is None
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_link_opens_bot_of_telegram_if_it_answers(tmp_path: Path, works: bool) -> None:
+    telegram = FakeTelegram()
+    bot = TelegramChannel(TOKEN if works else "77:wrong-token", api=telegram.url)
+    with closing(open_store(f"sqlite:///{tmp_path / 's.db'}")) as store:
+        token, _ = create_token(store, "ana", by="admin")
+        app = create_app(store=store, channels=[bot], workers=0)
+        with TestClient(app, headers={"authorization": f"Bearer {token}"}) as client:
+            link = client.post("/api/me/channels/telegram/link").json()
+    telegram.close()
+    url = f"https://t.me/sayso_bot?start={link['code']}"
+    assert link["open"] == (url if works else None)
 
 
 def test_code_page_shows_and_decides_nothing_by_get(tmp_path: Path) -> None:

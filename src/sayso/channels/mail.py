@@ -76,7 +76,7 @@ class MailChannel:
         """Do nothing: the page behind the link shows what became of the request."""
 
     async def send_code(self, target: str, code: str) -> None:
-        text = f"Enter this code on your account page to get approvals by mail: {code}"
+        text = f"Enter this code on your page of notifications to get approvals by mail: {code}"
         await self._deliver(self._message(target, "Your code for Sayso", text))
 
     async def listen(self, desk: Desk) -> None:

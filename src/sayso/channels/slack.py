@@ -42,7 +42,7 @@ _PERMANENT = {
 }
 _GONE = {"message_not_found", "cant_update_message", "edit_window_closed"}
 _ACTION = re.compile(r"^sayso:")
-_HELP = "To link this account, get a code on your account page and send: link CODE"
+_HELP = "To link this account, get a code on your page of notifications and send: link CODE"
 _LINK = re.compile(r"^\s*(?:/start|link)\s+(\S+)\s*$")
 
 

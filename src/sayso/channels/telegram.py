@@ -45,8 +45,8 @@ _PROMPTS = {
     "answer": "Reply to this message with your answer.",
 }
 _HELP = (
-    "This bot asks you for approvals. To link this account, get a code on your account page or "
-    "with `sayso channels link telegram`, and send /start CODE here."
+    "This bot asks you for approvals. To link this account, get a code on your page of "
+    "notifications or with `sayso channels link telegram`, and send /start CODE here."
 )
 #: What Telegram says of a message that shows this text already, or that is gone.
 _SETTLED = ("not modified", "message to edit not found", "message can't be edited")
@@ -129,9 +129,11 @@ class TelegramChannel:
         me = await (await self._started()).get_me()
         return f"@{me.username}"
 
+    async def bot_link(self, code: str) -> str:
+        return f"https://t.me/{(await self._started()).username}?start={code}"
+
     async def close(self) -> None:
-        if self._ready:
-            await self._bot.shutdown()
+        await self._bot.shutdown()
 
     # -- in
 

@@ -15,7 +15,7 @@ import typer
 from sayso.cli import common
 from sayso.cli.common import Usage
 from sayso.inbox import Inbox, add_person
-from sayso.inbox.accounts import CODE_SECONDS, new_code
+from sayso.inbox.accounts import CODE_SECONDS, linking_words, new_code
 from sayso.inbox.notices import Notices, set_notices
 from sayso.keys import vapid_key
 from sayso.stores.address import address_of
@@ -185,7 +185,8 @@ def link(
     from sayso.cli import output  # loads rich, which `sayso serve` does not need
 
     body = {"channel": channel, "code": code, "seconds": CODE_SECONDS}
-    words = f"Within {CODE_SECONDS // 60} minutes, send this to the bot:  /start {code}"
+    line = linking_words(channel, code)
+    words = f"Within {CODE_SECONDS // 60} minutes, send this to the bot:  {line}"
     output.emit(body, words, json=json)
 
 

@@ -72,6 +72,11 @@ def new_code(store: Store, by: Reviewer, channel: str, user: str = "") -> str:
     return secret
 
 
+def linking_words(channel: str, code: str) -> str:
+    """Return what to send to the bot. Slack takes words with a slash for commands of its own."""
+    return f"link {code}" if channel == "slack" else f"/start {code}"
+
+
 def link_account(store: Store, account: Account, code: str) -> LinkedAccount:
     """Link an account to the person who got the code. Raise ``Unauthenticated`` or ``Conflict``."""
     source = store.credential(token_hash(code))

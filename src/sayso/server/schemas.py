@@ -1192,6 +1192,7 @@ class LinkCodeView(View):
 
     code: str | None = Field(description="null if it was sent to your address")
     send: str | None = Field(description="what to send to the bot")
+    open: str | None = Field(description="the URL that opens the bot with it, if there is one")
     ends_at: datetime
 
 

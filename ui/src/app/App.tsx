@@ -1,6 +1,7 @@
 /** The shell: sign-in state, routing, and the parts shared by all pages. */
 
 import { lazy, Suspense, useEffect, useState, type ReactElement } from "react";
+import { keepSubscribed } from "../notifications/push";
 import { api } from "../shared/api";
 import { LoadError, Skeleton } from "../shared/components/States";
 import { Toasts } from "../shared/components/Toasts";
@@ -21,6 +22,7 @@ const InboxPage = lazy(() => import("../inbox/InboxPage"));
 const GrantsPage = lazy(() => import("../pages/GrantsPage"));
 const AccountPage = lazy(() => import("../pages/AccountPage"));
 const SettingsPage = lazy(() => import("../pages/SettingsPage"));
+const NotificationsPage = lazy(() => import("../notifications/NotificationsPage"));
 const PeoplePage = lazy(() => import("../people/PeoplePage"));
 const LoginPage = lazy(() => import("../pages/LoginPage"));
 const ChatPage = lazy(() => import("../chat/ChatPage"));
@@ -46,6 +48,8 @@ function Page({ path }: { path: string }): ReactElement {
       return <AccountPage />;
     case "settings":
       return <SettingsPage />;
+    case "notifications":
+      return <NotificationsPage id={id} />;
     case "people":
       return me.role === "admin" ? <PeoplePage id={id} /> : <AdminsOnly />;
     case "chat":
@@ -101,10 +105,13 @@ function SignedIn({ path }: { path: string }): ReactElement | null {
   const person = me.data?.name;
   useEffect(() => (person === undefined ? undefined : startLive(person)), [person]);
   useEffect(() => {
+    if (person !== undefined) keepSubscribed(person).catch(() => undefined);
+  }, [person]);
+  useEffect(() => {
     if (out) navigate(`/login?next=${encodeURIComponent(location.pathname + location.search)}`, { replace: true });
   }, [out]);
   const home = me.data && pagesOf(me.data)[0]!.to;
-  const elsewhere = home === "/chat" && !["chat", "account", "settings"].includes(split(path)[0]);
+  const elsewhere = home === "/chat" && !["chat", "account", "settings", "notifications"].includes(split(path)[0]);
   const stray = home !== undefined && (path === "/" || elsewhere);
   useEffect(() => {
     if (stray) navigate(home + location.search, { replace: true });
@@ -140,6 +147,7 @@ function SignedIn({ path }: { path: string }): ReactElement | null {
             [`Use the ${theme === "dark" ? "light" : "dark"} theme`, () => setTheme(theme === "dark" ? "light" : "dark")],
             ["Keyboard shortcuts", () => setHelp(true)],
             ["Settings", () => navigate("/settings")],
+            ["Notifications", () => navigate("/notifications")],
             ["Your account", () => navigate("/account")],
           ]}
         />

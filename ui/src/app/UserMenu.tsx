@@ -1,4 +1,5 @@
 import { useEffect, useRef, useState, type ReactElement } from "react";
+import { turnOff } from "../notifications/push";
 import { api } from "../shared/api";
 import { Icon } from "../shared/components/Icon";
 import { Link } from "../shared/router";
@@ -20,6 +21,7 @@ export function UserMenu({ me }: { me: Me }): ReactElement {
     };
   }, [open]);
   const leave = async () => {
+    await turnOff().catch(() => undefined);
     await api.logout().catch(() => undefined);
     location.assign("/login");
   };
@@ -59,6 +61,9 @@ export function UserMenu({ me }: { me: Me }): ReactElement {
               <Icon name="key" /> Grants and refusals
             </Link>
           )}
+          <Link to="/notifications" onClick={() => setOpen(false)}>
+            <Icon name="bell" /> Notifications
+          </Link>
           <Link to="/settings" onClick={() => setOpen(false)}>
             <Icon name="system" /> Settings
           </Link>

@@ -110,6 +110,7 @@ export function credentialLine(credential: Credential): string {
   const { kind, id, device, place } = credential;
   if (kind === "session") return ["Session", ": ", visible(deviceName(device)), place && `, ${visible(place)}`].join("");
   if (kind === "passkey") return `Passkey: ${visible(device)}`;
+  if (kind === "push") return `Push messages: ${visible(device)}`;
   if (kind === "chat") return `Chat account: ${visible(device)}`;
   return `${kind === "link" ? "Sign-in link" : "Token"} ${id}`;
 }

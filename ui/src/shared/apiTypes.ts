@@ -339,6 +339,8 @@ export interface LinkCode {
   code: string | null;
   /** what to send to the bot */
   send: string | null;
+  /** the URL that opens the bot with it, if there is one */
+  open: string | null;
   ends_at: string;
 }
 

@@ -57,6 +57,15 @@ class TakesSubscriptions(Protocol):
         ...
 
 
+@runtime_checkable
+class OpensByLink(Protocol):
+    """A platform on which a link opens the bot."""
+
+    async def bot_link(self, code: str) -> str:
+        """Return the URL that opens the bot and offers to send it a code."""
+        ...
+
+
 class Received(NamedTuple):
     """The answer to what a platform posted."""
 

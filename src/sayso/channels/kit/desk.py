@@ -39,8 +39,8 @@ STALE = "This message is out of date: the request has changed since. Use the new
 FOREIGN = "This message is not one that Sayso sent here, so nothing was decided."
 WRONG_CODE = "This code is not the one in the mail, so nothing was decided."
 _UNLINKED = (
-    "This account is not linked to a person, so it cannot decide. Get a code on the account page "
-    "or with `sayso channels link {}`, and send it here."
+    "This account is not linked to a person, so it cannot decide. Get a code on the page of "
+    "notifications or with `sayso channels link {}`, and send it here."
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from dataclasses import asdict
 from html import escape
@@ -13,7 +14,7 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import HTMLResponse, Response
 
 from sayso.channels.kit.cards import Card
-from sayso.channels.kit.channel import Received, TakesSubscriptions
+from sayso.channels.kit.channel import OpensByLink, Received, TakesSubscriptions
 from sayso.channels.kit.health import read_health
 from sayso.channels.kit.planner import addresses, new_delivery
 from sayso.channels.kit.service import ChannelRunner, ChatChannel
@@ -24,6 +25,7 @@ from sayso.inbox.accounts import (
     CODE_SECONDS,
     account_of,
     confirm_address,
+    linking_words,
     new_code,
 )
 from sayso.inbox.notices import Notices, set_notices
@@ -125,14 +127,21 @@ async def link_own_channel(
     ends = iso(store.now() + CODE_SECONDS * SECOND)
     if not platform.takes_mail:
         code = await to_thread(new_code, store, who.reviewer, channel)
-        return JsonResponse({"code": code, "send": f"/start {code}", "ends_at": ends})
+        url = None
+        if isinstance(platform, OpensByLink):
+            # Without a link, because the platform is down, the code can still be sent later.
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(_PATIENCE):
+                    url = await platform.bot_link(code)
+        send = linking_words(channel, code)
+        return JsonResponse({"code": code, "send": send, "open": url, "ends_at": ends})
     person = await read(store, store.person, who.name)
     address = "" if person is None else person.mail
     if not address:
         raise NotFound("you have no mail address: ask an admin to add it")
     code = await to_thread(new_code, store, who.reviewer, channel, address)
     await platform.send_code(address, code)
-    return JsonResponse({"code": None, "send": None, "ends_at": ends})
+    return JsonResponse({"code": None, "send": None, "open": None, "ends_at": ends})
 
 
 @router.post(
