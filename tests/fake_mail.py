@@ -19,6 +19,7 @@ class Mailbox:
 
     def __init__(self) -> None:
         self.mails: list[EmailMessage] = []
+        self.port = 0
 
     async def handle_RCPT(self, _: Any, __: Any, envelope: Any, address: str, ___: Any) -> str:
         if address.startswith("gone"):
@@ -43,6 +44,7 @@ def running_mailbox(page: str) -> Iterator[tuple[Mailbox, MailChannel]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    box.port = port
     server = Controller(box, hostname="127.0.0.1", port=port)
     server.start()
     yield box, MailChannel("127.0.0.1", port, "sayso@example.com", page=page, tls="none")

@@ -1,8 +1,25 @@
-"""``sayso channels quiet``: when messages reach you."""
+"""``sayso channels``: when messages reach you, and whether the bots work."""
 
 from __future__ import annotations
 
-from cli_world import World
+from collections.abc import Iterator
+
+import pytest
+from cli_world import ME, World
+from fake_mail import running_mailbox
+from fake_telegram import TOKEN, FakeTelegram
+
+from sayso.inbox import add_person, change_person
+from sayso.inbox.accounts import Account, link_account
+from sayso.stores import open_store
+
+
+@pytest.fixture
+def telegram(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTelegram]:
+    fake = FakeTelegram()
+    monkeypatch.setenv("SAYSO_TELEGRAM_API", fake.url)
+    yield fake
+    fake.close()
 
 
 def test_quiet_hours_are_set_and_shown(world: World) -> None:
@@ -15,3 +32,82 @@ def test_quiet_hours_are_set_and_shown(world: World) -> None:
     world.cli("channels", "quiet", "--off", "--only-away", code=2)
     assert world.json("channels", "quiet", "--off")["only_away"] is False
     assert "The audit log is intact" in world.cli("audit", "verify")
+
+
+@pytest.mark.parametrize("where", ["file", "environment"])
+def test_bot_is_named(
+    world: World, telegram: FakeTelegram, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    path = world.folder / "token"
+    path.write_text(TOKEN)
+    option: tuple[str, ...] = ("--telegram-token-file", str(path))
+    if where == "environment":
+        monkeypatch.setenv("SAYSO_TELEGRAM_TOKEN", TOKEN)
+        option = ()
+    assert "the bot is @sayso_bot" in world.cli("channels", "test", "telegram", *option)
+    shown = world.json("channels", "test", "telegram", *option)
+    assert shown == {"channel": "telegram", "bot": "@sayso_bot", "sent": 0}
+    assert not telegram.messages
+
+
+def test_wrong_token_is_refused_and_not_shown(
+    world: World, telegram: FakeTelegram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAYSO_TELEGRAM_TOKEN", "77:secret-token")
+    shown = world.cli("channels", "test", "telegram", code=2)
+    assert "Telegram does not know this token" in " ".join(shown.split())
+    assert "secret-token" not in shown
+
+
+@pytest.mark.parametrize(
+    ("channel", "advice"),
+    [
+        ("telegram", "--telegram-token-file"),
+        ("slack", "--slack-token-file"),
+        ("mail", "--mail-server"),
+        ("pigeon", "the channels are telegram, slack, mail, push"),
+    ],
+)
+def test_missing_bot_is_explained(world: World, channel: str, advice: str) -> None:
+    assert advice in " ".join(world.cli("channels", "test", channel, code=2).split())
+
+
+def test_message_reaches_accounts_of_caller(
+    world: World, telegram: FakeTelegram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAYSO_TELEGRAM_TOKEN", TOKEN)
+    test = ("channels", "test", "telegram", "--send")
+    assert f"{ME} has no account in telegram" in " ".join(world.cli(*test, code=2).split())
+    code = world.json("channels", "link", "telegram")["code"]
+    store = open_store(world.url)
+    link_account(store, Account("telegram", "", "77"), code)
+    store.close()
+    assert "sent to 1 of your accounts" in world.cli(*test)
+    (message,) = telegram.shown(77)
+    assert "Test message" in message["text"]
+    telegram.refuse = lambda method, _: (
+        (403, {"ok": False, "error_code": 403, "description": "Forbidden: bot was blocked"})
+        if method == "sendMessage"
+        else None
+    )
+    failure = " ".join(world.cli(*test, code=2).split())
+    assert "the bot is @sayso_bot, but a test message was not sent" in failure
+
+
+def test_mail_server_is_asked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAYSO_MAIL_FROM", "sayso@example.com")
+    with running_mailbox("") as (box, _):
+        server = f"smtp://127.0.0.1:{box.port}"
+        test = ("channels", "test", "mail", "--mail-server", server)
+        assert "sayso@example.com at 127.0.0.1" in world.cli(*test)
+        store = open_store(world.url)
+        add_person(store, ME, by="test", role="admin")
+        change_person(store, ME, by="test", mail="me@example.com")
+        store.close()
+        assert "sent to 1 of your accounts" in world.cli(*test, "--send")
+    (mail,) = box.mails
+    assert mail["To"] == "me@example.com"
+
+
+def test_key_of_browsers_is_shown(world: World) -> None:
+    assert "the public key " in world.cli("channels", "test", "push")

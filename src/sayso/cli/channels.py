@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +23,7 @@ from sayso.stores.address import address_of
 from sayso.types import Reviewer
 
 if TYPE_CHECKING:
+    from sayso.channels.kit.planner import Target
     from sayso.channels.kit.service import ChatChannel
     from sayso.channels.mail import Tls
     from sayso.stores.base import Store
@@ -31,6 +33,15 @@ channels = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+#: What to do if a channel is not configured.
+_MISSING = {
+    "telegram": "pass --telegram-token-file, or set $SAYSO_TELEGRAM_TOKEN",
+    "slack": "pass --slack-token-file, or set $SAYSO_SLACK_TOKEN",
+    "mail": "pass --mail-server",
+    "push": 'run `pip install "sayso[push]"`, and for a store without a file, set '
+    "$SAYSO_VAPID_KEY_FILE",
+}
 
 TelegramToken = Annotated[
     Path | None,
@@ -240,37 +251,55 @@ def check_bot(
     page_url: Annotated[
         str, typer.Option("--page-url", metavar="URL", help="The public URL of the web app.")
     ] = "",
+    send: Annotated[
+        bool, typer.Option("--send", help="Also send a test message to your accounts.")
+    ] = False,
     json: common.AsJson = False,
+    token_file: common.TokenFile = None,
     store: common.StoreUrl = common.DEFAULT_STORE,
 ) -> None:
     """Ask the platform whether it knows the bot, and show who the bot is.
 
     For `push`, which has no bot, this shows the key by which browsers know the server of --store.
+    With `--send`, the message goes to the accounts of the person of the token, or of the operating
+    system's user.
     """
-    if channel == "push":
-        with common.opened(store, create=True) as box:
-            made = push_channel(box.store, page_url, private=False)
-            if not made:
-                raise Usage(
-                    'push is not configured: run `pip install "sayso[push]"`, and for a store '
-                    "without a file, set $SAYSO_VAPID_KEY_FILE"
-                )
-            bot = asyncio.run(_check(made[0]))
-    else:
-        named = configured_channels(telegram_token_file, slack_token_file, mail_server, page_url)
-        bots = {each.name: each for each in named}
-        if channel not in bots:
-            raise Usage(f"{channel} is not configured: pass its token, as to `sayso serve`")
-        bot = asyncio.run(_check(bots[channel]))
+    from sayso.channels.kit.planner import addresses
+
+    named = configured_channels(telegram_token_file, slack_token_file, mail_server, page_url)
+    made = {each.name: each for each in named}
+    with ExitStack() as stack:
+        targets: Sequence[Target] = ()
+        if send or channel == "push":
+            box = stack.enter_context(common.opened(store, create=True))
+            made |= {each.name: each for each in push_channel(box.store, page_url, private=False)}
+        if channel not in made:
+            advice = _MISSING.get(channel, f"the channels are {', '.join(_MISSING)}")
+            raise Usage(f"{channel:.80} is not configured: {advice}")
+        if send:
+            person = common.caller(box, token_file).reviewer.name
+            targets = addresses(box.store, made[channel], person)
+            if not targets:
+                raise Usage(f"{person} has no account in {channel}: link one first")
+        bot = asyncio.run(_check(made[channel], targets))
     from sayso.cli import output
 
-    output.emit({"channel": channel, "bot": bot}, f"{channel}: the bot is {bot}.", json=json)
+    words = f"{channel}: the bot is {bot}."
+    if send:
+        words += f" A test message was sent to {len(targets)} of your accounts."
+    output.emit({"channel": channel, "bot": bot, "sent": len(targets)}, words, json=json)
 
 
-async def _check(channel: ChatChannel) -> str:
+async def _check(channel: ChatChannel, targets: Sequence[Target]) -> str:
+    from sayso.channels.kit.health import send_test
+
     try:
-        return await channel.check()
+        bot = await channel.check()
+        _, failure = await send_test(channel, targets)
     except Exception as error:
         raise Usage(f"{channel.name}: {type(error).__name__}: {error}") from None
     finally:
         await channel.close()
+    if failure:
+        raise Usage(f"{channel.name}: the bot is {bot}, but a test message was not sent: {failure}")
+    return bot

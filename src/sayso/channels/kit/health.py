@@ -1,13 +1,23 @@
-"""How a channel is doing, as admins see it: two times in the store, which its senders keep."""
+"""How a channel is doing: two times in the store, which its senders keep, and test messages."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import secrets
 import time
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from sayso.channels.kit.cards import Card
+from sayso.channels.kit.channel import Channel
+from sayso.channels.kit.planner import Target, new_delivery
 from sayso.stores.base import Store
+from sayso.text import inline
 from sayso.types import Micros
+
+#: Seconds that a platform gets to answer while a person waits.
+PATIENCE = 15.0
 
 #: A process stores at most one success and one failure in so many seconds.
 _EVERY = 10.0
@@ -29,6 +39,26 @@ def read_health(store: Store, channel: str) -> Health:
     """Return the health of a channel, whichever process sends its messages."""
     text = store.cursor(_name(channel))
     return Health(*json.loads(text)) if text else Health()
+
+
+async def send_test(channel: Channel, targets: Iterable[Target]) -> tuple[int, str]:
+    """Send a test message to addresses of a person.
+
+    Return to how many it was sent, and why not to another one.
+    """
+    card = Card(title="Test message", facts=("Requests that wait for you are announced here.",))
+    sent = 0
+    failure = ""
+    for target in targets:
+        # Another digest each time, or a mailbox would take the second one for a repetition.
+        row = new_delivery(channel.name, target, "", secrets.token_hex(8), "test", now=0)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await channel.send(row, card)
+            sent += 1
+        except Exception as error:
+            failure = inline(str(error) or type(error).__name__)[:300]
+    return sent, failure
 
 
 class HealthNotes:

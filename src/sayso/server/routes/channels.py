@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from dataclasses import asdict
 from html import escape
 from typing import Annotated, Any
@@ -13,10 +12,9 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Path, Request
 from starlette.responses import HTMLResponse, Response
 
-from sayso.channels.kit.cards import Card
 from sayso.channels.kit.channel import OpensByLink, Received, TakesSubscriptions
-from sayso.channels.kit.health import read_health
-from sayso.channels.kit.planner import addresses, new_delivery
+from sayso.channels.kit.health import PATIENCE, read_health, send_test
+from sayso.channels.kit.planner import addresses
 from sayso.channels.kit.service import ChannelRunner, ChatChannel
 from sayso.errors import NotFound
 from sayso.inbox import directory
@@ -54,9 +52,6 @@ from sayso.types import SECOND, iso
 from sayso.views import device_of
 
 router = APIRouter(tags=["channels"])
-
-#: Seconds that a platform gets to answer while a person waits.
-_PATIENCE = 15.0
 
 ChannelName = Annotated[str, Path(description="the name, as in `GET /api/me/channels`")]
 
@@ -131,7 +126,7 @@ async def link_own_channel(
         if isinstance(platform, OpensByLink):
             # Without a link, because the platform is down, the code can still be sent later.
             with contextlib.suppress(Exception):
-                async with asyncio.timeout(_PATIENCE):
+                async with asyncio.timeout(PATIENCE):
                     url = await platform.bot_link(code)
         send = linking_words(channel, code)
         return JsonResponse({"code": code, "send": send, "open": url, "ends_at": ends})
@@ -217,19 +212,8 @@ async def test_own_channel(
     if not targets:
         raise NotFound(f"you have no account in {channel!r:.80}: link one first")
     service.limits.count_check(f"{who.name} testing")
-    card = Card(title="Test message", facts=("Requests that wait for you are announced here.",))
-    sent = 0
-    failure = None
-    for target in targets:
-        # Another digest each time, or a mailbox would take the second one for a repetition.
-        row = new_delivery(channel, target, "", secrets.token_hex(8), "test", store.now())
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                await platform.send(row, card)
-            sent += 1
-        except Exception as error:
-            failure = inline(str(error) or type(error).__name__)[:300]
-    return JsonResponse({"sent": sent, "error": failure})
+    sent, failure = await send_test(platform, targets)
+    return JsonResponse({"sent": sent, "error": failure or None})
 
 
 @router.get(
@@ -249,7 +233,7 @@ async def list_channels(request: Request, who: CurrentAdmin) -> JsonResponse:
         error = health.error
         bot = None
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(PATIENCE):
                 bot = inline(await platform.check())
         except Exception as failure:
             state = "down"
