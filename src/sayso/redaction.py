@@ -421,6 +421,7 @@ class _Masker:
         execution = request.execution
         decision = request.decision
         evidence = request.evidence
+        opinion = request.opinion
         answer_schema = None if request.question is None else schema
         if decision is not None:
             decision = replace(
@@ -431,6 +432,8 @@ class _Masker:
             )
         if evidence is not None:
             evidence = replace(evidence, text=self.value(evidence.text))
+        if opinion is not None:
+            opinion = replace(opinion, reason=self.value(opinion.reason))
         return replace(
             request,
             args=args,
@@ -448,6 +451,7 @@ class _Masker:
             execution=replace(execution, result=self.value(execution.result, answer_schema)),
             decision=decision,
             evidence=evidence,
+            opinion=opinion,
             refusals=tuple(
                 replace(earlier, message=self.value(earlier.message))
                 for earlier in request.refusals

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from sayso.types import (
     GROUP,
+    MODEL,
     Decided,
     Grant,
     Micros,
@@ -253,9 +254,11 @@ class Call(NamedTuple):
 
     @property
     def source(self) -> str:
-        """What decided: a ``person``, a ``grant``, a ``window`` of trust in the run, a ``plan``, a
-        ``rule`` of the user, or a ``preset``."""
+        """What decided: a ``person``, a ``model``, a ``grant``, a ``window`` of trust in the run, a
+        ``plan``, a ``rule`` of the user, or a ``preset``."""
         decided = "" if self.decision is None else self.decision.type
+        if self.decision is not None and self.decision.by.startswith(MODEL):
+            return "model"
         if decided in ("allow", "deny"):
             return "preset" if self.terms.preset else "rule"
         if decided == "grant":

@@ -22,6 +22,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from sayso.types import BLANK
 
@@ -77,6 +78,17 @@ def visible(text: str) -> Visible:
     # Each opening bracket is an escape of ours; the agent's own brackets were never hidden.
     hidden = escaped.count("⟨") - sum(map(text.count, _BRACKETS))
     return Visible(escaped, hidden, tuple(_notes(text, hidden)))
+
+
+def inert(value: Any) -> Any:
+    """Return the same JSON value with hidden characters made visible in every string."""
+    if isinstance(value, str):
+        return visible(value).text
+    if isinstance(value, dict):
+        return {inline(str(key)): inert(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [inert(item) for item in value]
+    return value
 
 
 def inline(text: str) -> str:

@@ -345,9 +345,11 @@ BLANK = frozenset(
 
 #: The prefix of groups in rules; a group is the same with and without it.
 GROUP = "group:"
+#: The prefix of models that review requests (``Rule.reviewer``).
+MODEL = "model:"
 #: Actors in the record that are not people.
 _NOT_PERSONS = ("engine", "clock", "policy")
-_NOT_PERSON_PREFIXES = ("agent:", "worker:", "attempt:", "policy:", "tool:")
+_NOT_PERSON_PREFIXES = ("agent:", "worker:", "attempt:", "policy:", "tool:", MODEL)
 _MAX_NAME = 200
 
 
@@ -502,6 +504,13 @@ class Terms(_Written):
     #: What the second policy says of the call: the verdict, the rule and the policy's digest. Empty
     #: without one. Not part of the digest, because it decides nothing.
     observed: tuple[str, ...] = ()
+    #: The model that reviews the request before people do, as "model:…", and whether it may allow
+    #: the call. Part of the digest if a rule sets them.
+    reviewer: str = ""
+    reviewer_allows: bool = False
+    #: What that model says of the request, if people decide it: its answer, its reason, and the
+    #: digest of what it saw. Not part of the digest, because nothing relies on it.
+    opinion: tuple[str, ...] = ()
     #: Whom a remote agent suggests to notify. It gives nobody a right, and takes none away.
     notify: tuple[str, ...] = ()
     #: ``Rule.notify``: the channels through which the rule notifies people, and whom.
@@ -536,6 +545,8 @@ def stricter_effect(one: Effect, other: Effect) -> Effect:
 
 #: The terms that only a rule can set: who is notified, and when.
 NOTICE_TERMS = ("notify_via", "remind_after", "escalate_after", "escalate_to")
+#: The terms that only a rule can set: which model reviews a request first.
+REVIEW_TERMS = ("reviewer", "reviewer_allows")
 #: The terms that a tool, a rule or a remote agent can set.
 SETTABLE_TERMS = tuple(
     name
@@ -543,7 +554,8 @@ SETTABLE_TERMS = tuple(
     if name
     not in (
         *("verdict", "rule", "policy", "description", "declared", "risk_declared"),
-        *("footprint", "preset", "limits", "observed", "notify", *NOTICE_TERMS),
+        *("footprint", "preset", "limits", "observed", "notify", "opinion"),
+        *(*NOTICE_TERMS, *REVIEW_TERMS),
     )
 )
 
@@ -718,8 +730,8 @@ class DecisionMade:
     at: datetime
     channel: str
     assurance: str
-    #: What made it: a "person", a "grant", a "window" of trust in the run, a "plan", a "rule" of
-    #: the user, or a rule of a "preset".
+    #: What made it: a "person", a "model", a "grant", a "window" of trust in the run, a "plan", a
+    #: "rule" of the user, or a rule of a "preset".
     source: str = ""
     #: The id of that grant, window or plan.
     grant: str = ""
@@ -760,6 +772,16 @@ class Evidence:
     #: What it found, or why it could not tell.
     text: str
     at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """What a model says of a request that people decide. Nothing verifies it."""
+
+    model: str
+    #: ``allow``, ``ask`` or ``reject``.
+    answer: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -809,6 +831,8 @@ class Request:
     binds: Json = None
     #: What ``settle=`` found out about the last doubt, if the tool declares it.
     evidence: Evidence | None = None
+    #: What the model says that reviewed it first.
+    opinion: Opinion | None = None
     #: Whether an agent on another machine opened it, so that ``requester`` is that agent's claim.
     remote: bool = False
     #: Whom that agent suggests to notify.

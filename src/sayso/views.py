@@ -23,6 +23,7 @@ from sayso.types import (
     Execution,
     Json,
     Micros,
+    Opinion,
     Question,
     Request,
     RequestKind,
@@ -134,6 +135,7 @@ def request_of(
         effect_key=shown_key(call.effect_key),
         binds=facts_of(call) if call.binds else None,
         evidence=evidence,
+        opinion=_opinion(call) if terms.opinion else None,
         remote=is_remote(call.binds),
         notify=terms.notify,
         notify_via=terms.notify_via,
@@ -143,6 +145,12 @@ def request_of(
         overturn=terms.overturn,
         refusals=refusals,
     )
+
+
+def _opinion(call: Call) -> Opinion | None:
+    """Return what a model says of a request, if that is still about what people see."""
+    answer, reason, digest = call.terms.opinion
+    return Opinion(call.terms.reviewer, answer, reason) if digest == call.digest else None
 
 
 def _vote_made(vote: Vote) -> VoteMade:

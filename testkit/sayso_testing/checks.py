@@ -42,7 +42,7 @@ _STATUS_UNCHANGED = frozenset(
     {
         *("voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"),
         *("joined", "deferred", "reported", "attempt_ended", "votes_voided", "held", "undone"),
-        *("reminded", "escalated", "signed_again"),
+        *("reminded", "escalated", "signed_again", "reviewed"),
     }
 )
 #: Events that may follow the end of a run: they move nothing.
@@ -52,6 +52,7 @@ _STATUS_AFTER_DECISION = {
     (_S.ASKED, "approve"): _S.READY,
     (_S.ASKED, "edit"): _S.READY,
     (_S.ASKED, "reject"): _S.REJECTED,
+    (_S.ASKED, "model"): _S.READY,
     (_S.ASKED, "respond"): _S.RESPONDED,
     (_S.IN_DOUBT, "approve"): _S.READY,
     (_S.IN_DOUBT, "reject"): _S.FAILED,

@@ -34,6 +34,7 @@ from sayso.engine.commands import (
     ReleaseLapsed,
     Remind,
     ReportResult,
+    Review,
     Settle,
     Start,
     Suspend,
@@ -396,6 +397,11 @@ class World:
     def expire(self, call: Call) -> Call:
         """Expire a request if its deadline has passed."""
         return self._call(Expire(**_of(call)))
+
+    def review(self, call: Call, answer: str) -> Call:
+        """Let the model of the call's rule answer."""
+        seen = {"seen_digest": call.digest, "reviewer": call.terms.reviewer}
+        return self._call(Review(**_of(call), **seen, answer=answer, reason="so"))
 
     def escalate(self, call: Call) -> Call:
         """Let more people decide a request if its time has come."""

@@ -259,7 +259,7 @@ def test_forged_grant_covers_no_call(case: Case, thief: Thief) -> None:
     tool = thief.get("tool_digest")
     columns = "id, agent, tool, tool_digest, scope, given_by, created"
     values = ("grt_0", "bot", "pay", tool, "{}", "ana", 1)
-    columns, values = f"{columns}, signature, mac", (*values, "0.0", "1.0.0")
+    columns, values = f"{columns}, steps, signature, mac", (*values, "[]", "0.0", "1.0.0")
     marks = ", ".join("?" * len(values))
     thief.sql(f"INSERT INTO grants ({columns}) VALUES ({marks})", *values)
     assert case.paused(lambda: case.paying()("cy"), "other").id != request.id

@@ -31,6 +31,7 @@ from sayso.engine.commands import (
     ReleaseLapsed,
     Remind,
     ReportResult,
+    Review,
     Settle,
     Start,
     Suspend,
@@ -52,6 +53,10 @@ MAY_MOVE: dict[type[Command], Moves] = {
         # An equal call was rejected, or the run was stopped.
         *product([_S.READY], [_S.ASKED, _S.CANCELLED]),
         *product([_S.IN_DOUBT], [_S.READY, *_OVER]),
+    },
+    Review: {
+        *product([_S.ASKED], [_S.READY, _S.REJECTED]),
+        (_S.READY, _S.ASKED),  # an equal call was rejected
     },
     Reask: {(_S.READY, _S.ASKED)},
     Claim: set(product([_S.RUNNING], [_S.IN_DOUBT, _S.READY])),
@@ -308,6 +313,25 @@ def _escalated(command: Escalate, before: Call, after: Call, run: Run, now: int)
     assert after == before._replace(**steps, seq=after.seq, mac=after.mac)
 
 
+def _reviewed(command: Review, before: Call, after: Call, run: Run, now: int) -> None:
+    """A model decides only what nobody else has to, and has no vote."""
+    assert before.status is _S.ASKED, "it is closed"
+    assert not before.votes, "people have begun to decide"
+    assert (command.seen_digest, command.reviewer) == (before.digest, before.terms.reviewer)
+    assert after.votes == ()
+    if after.status is _S.READY:
+        assert command.answer == "allow"
+        assert before.terms.reviewer_allows, "its rule does not let it"
+        assert before.terms.quorum == 1, "a model replaced a quorum"
+        assert before.terms.risk_declared, "a model allowed an unknown risk"
+        assert before.terms.risk.level in ("low", "medium"), "a model allowed more risk"
+        assert not before.refusals, "a model overturned a rejection"
+    elif after.status is _S.REJECTED:
+        assert command.answer == "reject"
+    else:
+        assert after.terms.opinion[0] == command.answer
+
+
 def _reminded(command: Remind, before: Call, after: Call, run: Run, now: int) -> None:
     assert before.status is _S.ASKED, "it is closed"
     assert before.reminds_at is not None
@@ -329,6 +353,7 @@ LAWS: dict[type[Command], Callable[[Any, Call, Call, Run, int], None]] = {
     Undo: _undone,
     Escalate: _escalated,
     Remind: _reminded,
+    Review: _reviewed,
     Propose: _joined,
     Release: _released,
     Defer: _deferred,

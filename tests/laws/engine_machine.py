@@ -46,6 +46,7 @@ from sayso.engine.commands import (
     Remind,
     Reopen,
     ReportResult,
+    Review,
     RevokeGrant,
     Settle,
     Start,
@@ -74,6 +75,7 @@ LIMITS = tuple(
 )
 OWNERS = ("w1", "w2")
 CALLERS = ("use:1", "use:2", "args:1")
+MODEL = "model:small"
 TOOLS = ("send", "pay")
 PEOPLE = (
     Proven("ana", assurance="token", proof=proof_of("ana", "token")),
@@ -199,6 +201,7 @@ class Machine(TwoStores):
             risk=Risk(data.draw(st.sampled_from(["low", "medium", "high"]), label="risk")),
             risk_declared=data.draw(st.booleans(), label="risk declared"),
             limits=data.draw(st.sampled_from([(), (), *LIMITS]), label="limits"),
+            **data.draw(st.sampled_from([{}, {"reviewer": MODEL, "reviewer_allows": True}])),
         )
 
     @_in(*_OPEN)
@@ -209,6 +212,15 @@ class Machine(TwoStores):
         for by in people:
             digest = self.memory.digest(call)
             self.send(self._decision(call, type="approve", by=by, seen_digest=digest))
+
+    @_in(_S.ASKED)
+    @rule(data=st.data(), answer=st.sampled_from(["allow", "allow", "ask", "reject"]))
+    def review(self, data: Data, answer: str) -> None:
+        """A model says what it thinks of a request, of which it may have seen an old revision."""
+        call = self._call(data, _S.ASKED)
+        digest = data.draw(st.sampled_from([call.digest] * 3 + self.seen[call.id][-2:]))
+        seen = {"seen_digest": digest, "reviewer": MODEL}
+        self.send(Review(**self._place(call), call=call.id, **seen, answer=answer, reason="so"))
 
     def _decision(self, call: Call, **more: Any) -> Decide:
         return Decide(**self._place(call), call=call.id, channel="test", **more)

@@ -36,6 +36,7 @@ from sayso.engine.commands import (
     Remind,
     Reopen,
     ReportResult,
+    Review,
     Settle,
     Start,
     Undo,
@@ -57,7 +58,7 @@ THREADS = ("t1", "t2")
 _S = CallStatus
 #: Commands about a call that never change a live lease.
 _SPARE_LEASES = (
-    *(Decide, Undo, Claim, Expire, Escalate, Remind),
+    *(Decide, Undo, Claim, Expire, Escalate, Remind, Review),
     *(Settle, Release, Defer, ReportResult),
 )
 

@@ -53,6 +53,8 @@ remind_after = "10m"
 escalate_after = "30m"
 escalate_to = ["group:leads"]
 limits = ["calls <= 5 per 1h"]
+reviewer = "model:openai:small"
+reviewer_allows = true
 
 [[rule]]
 tool = "drop_table"
@@ -98,6 +100,8 @@ def test_every_key_of_a_file() -> None:
         escalate_after=1800,
         escalate_to=["group:leads"],
         limits=["calls <= 5 per 1h"],
+        reviewer="model:openai:small",
+        reviewer_allows=True,
     )
     assert all(f"\n{key} = " in WHOLE for key in KEYS)
     assert drop.verdict is Verdict.DENY

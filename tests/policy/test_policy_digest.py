@@ -28,6 +28,8 @@ CHANGES: dict[str, Any] = {
     "overturn": "rejecter",
     "max_rejections": 3,
     "limits": "calls <= 5 per 1h",
+    "reviewer": "model:triage",
+    "reviewer_allows": True,
     "tool": "delete",
     "agent": "ops",
     "when": boom,
@@ -66,6 +68,7 @@ ALSO: dict[str, dict[str, Any]] = {
     "reasons": {"risk": "high"},
     "escalate_after": {"escalate_to": "ana"},
     "escalate_to": {"escalate_after": 5},
+    "reviewer_allows": {"reviewer": "model:other"},
 }
 
 

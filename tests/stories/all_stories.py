@@ -244,6 +244,16 @@ class Escalating(Story):
             list(close_overdue(world.store, limit=10, most=1))
 
 
+class Reviewed(Story):
+    """A model allows the call; if its process dies before, people decide."""
+
+    only = ("review",)
+    gate: ClassVar[dict[str, Any]] = {
+        "policy": Policy([Rule(reviewer="model:yes", reviewer_allows=True, risk="low")]),
+        "models": {"yes": lambda request: "allow"},
+    }
+
+
 class SignedAgain(Story):
     """An approved call, and every row, is signed again before the call starts."""
 
@@ -580,6 +590,7 @@ STORIES: dict[str, Story] = {
     "standing": Standing(),
     "superseded": Superseded(),
     "escalated": Escalating(),
+    "reviewed": Reviewed(),
     "signed again": SignedAgain(),
     "trusted": Trusted(),
     "text": Text(),

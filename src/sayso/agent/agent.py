@@ -30,6 +30,7 @@ from sayso.gate.driver import Channel
 from sayso.gate.gate import DEFAULT_LEASE, policy_terms
 from sayso.gate.lease import resume_outer
 from sayso.gate.options import MAX_NAME, MAX_WORDS, checked_string, checked_thread
+from sayso.gate.review import Reviews
 from sayso.gate.run_result import (
     RunResult,
     RunState,
@@ -58,7 +59,7 @@ class Agent:
     URL, a path or a store. ``on_change`` says what to do with a paused run after the agent's
     definition changed: ``resume`` it, ``ask`` again for what was approved, or ``refuse``. A call
     whose tool changed is always asked again. ``listeners`` receive every event, ``channels`` every
-    new request.
+    new request. ``models`` are functions that rules can name as first reviewers.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Agent:
         channels: Iterable[Channel] = (),
         listeners: Iterable[Emit] = (),
         lease: float = DEFAULT_LEASE,
+        models: Mapping[str, Reviews] | None = None,
     ) -> None:
         if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME:
             raise ValueError(
@@ -105,6 +107,7 @@ class Agent:
         self._policy = policy
         self._channels = tuple(channels)
         self._lease = lease
+        self._models = models
         self._gate: Gate | None = None
         #: As a sub-agent: its gates on the stores of outer agents.
         self._gates: WeakKeyDictionary[Gate, Gate] = WeakKeyDictionary()
@@ -125,6 +128,7 @@ class Agent:
                 wait=0,
                 channels=self._channels,
                 lease=self._lease,
+                models=self._models,
             )
         return self._gate
 

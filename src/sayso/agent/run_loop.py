@@ -409,6 +409,11 @@ class RunLoop:
             self.lease.keep(run.token, began)
         turn.place(calls, run.token)
         self._seen = run if turn.covered_by(calls) else None
+        new = [call for call in calls if call.terms.reviewer and call.id in ids]
+        if new:
+            reviewed = await asyncio.gather(*map(ctx.gate.backend.review, new))
+            turn.place(reviewed, run.token)
+            self._seen = None
 
     def _propose(self, **more: Any) -> Propose:
         ctx = self.ctx

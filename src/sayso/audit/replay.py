@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from sayso import codec
 from sayso.audit.chain import DAMAGE_ERRORS, reason_of
 from sayso.engine.asking import ENVELOPE_VERSION, envelope, signed_bytes
+from sayso.engine.deciding import model_may_allow
 from sayso.engine.moves import MOVES, RUN_MOVES
 from sayso.engine.unit_of_work import COUNTERS, messages_hash
 from sayso.errors import NotAllowed, UnknownKey
@@ -63,7 +64,7 @@ _UNMOVED = frozenset(
     {
         *("voted", "revised", "tightened", "late", "settled", "read_started", "read_stopped"),
         *("joined", "deferred", "reported", "attempt_ended", "votes_voided", "held", "undone"),
-        *("reminded", "escalated", "signed_again"),
+        *("reminded", "escalated", "signed_again", "reviewed"),
     }
 )
 #: Events that end a call with a result, or with the reason why there is none.
@@ -73,6 +74,7 @@ _REQUIRED_STATUS = {
     "recorded": (_S.RUNNING, _S.IN_DOUBT),
     "reminded": (_S.ASKED,),
     "escalated": (_S.ASKED,),
+    "reviewed": (_S.ASKED,),
     "settled": (_S.IN_DOUBT,),
     "attempt_ended": (_S.IN_DOUBT,),
     "read_recorded": (_S.READY,),
@@ -153,6 +155,8 @@ class ExpectedCall(Expected):
     #: The refusal that its rejection made, and those that its approval overturned.
     refusal: Refusal | None = None
     overturned: tuple[str, ...] = ()
+    #: What a model said of it.
+    opinion: tuple[str, ...] = ()
 
     @property
     def ended(self) -> bool:
@@ -215,7 +219,7 @@ class ExpectedCall(Expected):
 
 
 def _status_after_decision(decision: str, in_doubt: bool) -> CallStatus:
-    if decision in _APPROVING:
+    if decision in _APPROVING or (decision == "model" and not in_doubt):
         return _S.READY
     if decision == "reject":
         return _S.FAILED if in_doubt else _S.REJECTED
@@ -278,6 +282,12 @@ def _reminded(expected: ExpectedCall, event: Event, body: Body) -> None:
     if expected.reminds is None or expected.reminds > event.at:
         raise ImpossibleEvent("people were reminded before the time or twice")
     _set_timers(expected, event, body)
+
+
+def _reviewed(expected: ExpectedCall, event: Event, body: Body) -> None:
+    if expected.opinion or body["digest"] != expected.digest:
+        raise ImpossibleEvent("a model reviewed it twice, or something else")
+    expected.opinion = (body["answer"], body["reason"], body["digest"])
 
 
 def _escalated(expected: ExpectedCall, event: Event, body: Body) -> None:
@@ -479,6 +489,7 @@ _APPLY: dict[str, Callable[[ExpectedCall, Event, Body], None]] = {
     "decided": _decided,
     "held": _held,
     "undone": _undone,
+    "reviewed": _reviewed,
     "started": _started,
     "released": _started,
     "reported": _reported,
@@ -498,7 +509,7 @@ _APPLY: dict[str, Callable[[ExpectedCall, Event, Body], None]] = {
 }
 
 
-_APPROVALS = frozenset({"approve", "edit", "allow", "grant"})
+_APPROVALS = frozenset({"approve", "edit", "allow", "grant", "model"})
 
 
 def call_mismatches(call: Call, expected: ExpectedCall, keys: Keyring) -> list[str]:
@@ -526,6 +537,7 @@ def call_mismatches(call: Call, expected: ExpectedCall, keys: Keyring) -> list[s
             "grant": call.grant == expected.grant or expected.attempt == 0,
             "doubt": _same_doubt(call.doubt, expected.doubt),
             "caller": expected.caller in (None, call.caller),
+            "opinion": call.terms.opinion in ((), expected.opinion),
             "result": call.result == expected.result,
             "created": call.created == expected.created,
         }
@@ -587,6 +599,8 @@ def _has_quorum(call: Call, expected: ExpectedCall) -> bool:
     decision = expected.decision
     if decision is None or expected.by_rule or decision.type not in _APPROVALS:
         return True
+    if decision.type == "model":
+        return decision.by == call.terms.reviewer and model_may_allow(call)
     return expected.voters >= call.terms.quorum
 
 

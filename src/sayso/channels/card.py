@@ -49,6 +49,10 @@ def card(request: Request, now: datetime) -> list[Line]:
     lines += _result(request)
     if request.evidence is not None:
         lines += _section("What the other system says", request.evidence.text)
+    if request.opinion is not None:
+        said = f"{request.opinion.model} answered {request.opinion.answer}"
+        reason = request.opinion.reason
+        lines += _section("A model says (not verified)", f"{said}: {reason}" if reason else said)
     lines += _section("Description", request.description)
     if request.preview is not None:
         lines += _heading("Preview (computed by the tool's own code)")
@@ -93,6 +97,7 @@ def length(later: datetime, earlier: datetime) -> str:
 def _warnings(request: Request) -> Iterator[Line]:
     texts = [request.args, request.note, request.description, request.preview, request.tool]
     texts += [request.title, "" if request.evidence is None else request.evidence.text]
+    texts += ["" if request.opinion is None else request.opinion.reason]
     texts += [request.agent, request.run, request.original, request.written]
     if request.question is not None:
         texts += [request.question.text]

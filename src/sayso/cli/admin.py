@@ -465,7 +465,10 @@ def export(json: common.AsJson = False, store: common.StoreUrl = common.DEFAULT_
 _COLUMNS = "{:<28}  {:<13}  {:<10}  {:<7}  {}"
 _DECIDED_BY = {
     "person": "a person",
+    "model": "a model",
     "grant": "a grant",
+    "window": "trust",
+    "plan": "a plan",
     "rule": "a rule",
     "preset": "a preset",
     "": "waits",

@@ -190,8 +190,22 @@ def replay_lines(replay: Replay, policy: str, since: str) -> Iterator[Line]:
     more = replay.changes.total() - min(len(listed), _SHOWN_DIFFERENCES)
     if more > 0:
         yield Line(f"and {more:,} more", "dim", "  ")
+    if replay.answers:
+        yield from _answer_lines(replay)
     for sentence in replay.not_stored:
         yield Line(f"{sentence[0].upper()}{sentence[1:]}.", "yellow", "! ", "yellow")
+
+
+def _answer_lines(replay: Replay) -> Iterator[Line]:
+    """Say what models answered and people decided, and about which calls they disagreed."""
+    yield Line("What models said, and people decided", "bold")
+    for (model, answer, outcome), count in sorted(replay.answers.items()):
+        yield Line(f"{count:,}  {name(model)} said {answer}, people {outcome}", "", "  ")
+    for disagreement in replay.disagreements[:_SHOWN_DIFFERENCES]:
+        call = disagreement.call
+        what = f"{call.id}  {name(call.tool)} for {name(call.agent)}"
+        how = f"the model said {disagreement.answer}, people {disagreement.outcome}"
+        yield Line(f"{what}: {how}", "yellow", "! ", "yellow")
 
 
 def grant_lines(box: Inbox, grants: Sequence[Grant]) -> Iterator[Line]:

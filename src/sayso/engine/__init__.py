@@ -36,6 +36,7 @@ _HANDLERS: dict[type[Command], Callable[[UnitOfWork, Any], Any]] = {
     commands.Reask: proposing.reask,
     commands.Remind: asking.remind,
     commands.Escalate: asking.escalate,
+    commands.Review: deciding.review,
     commands.Decide: deciding.decide,
     commands.Undo: undoing.undo,
     commands.Claim: running.claim,

@@ -307,6 +307,33 @@ class Decide(CallCommand):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Review(CallCommand):
+    """What a model says of a request before people do. Changes nothing once they have begun."""
+
+    name: ClassVar[str] = "review"
+    #: The model (``Terms.reviewer``), what it saw, and its answer: ``allow``, ``ask`` or
+    #: ``reject``.
+    reviewer: str
+    seen_digest: str
+    answer: str
+    reason: str = ""
+
+    @property
+    def needs(self) -> Needs:
+        # A rejection also concerns the equal calls of its run, and its windows and plans.
+        rejects = self.answer == "reject"
+        others = frozenset({CallStatus.ASKED, CallStatus.READY})
+        return Needs(
+            run=self.run,
+            calls=(self.call,),
+            statuses=others if rejects else frozenset(),
+            system=rejects,
+            run_grants=rejects,
+            refusals_of_calls=True,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Undo(CallCommand):
     """Undo one's own decision before it takes effect."""
 
@@ -809,9 +836,9 @@ class ReadRun(RunCommand):
 
 
 COMMANDS: tuple[type[Command], ...] = (
-    *(Propose, Reopen, Park, Decide, Undo, Claim, Start, Record, Complete, Suspend, MarkInDoubt),
-    *(Release, Defer, ReportResult, Settle, ReleaseLapsed, Reask, EndLease, Finish, Wake),
-    *(Expire, Remind, Escalate, Cancel, Recover, Note, NotePrompt, VoidVotes, SignAgain),
+    *(Propose, Reopen, Park, Review, Decide, Undo, Claim, Start, Record, Complete, Suspend),
+    *(MarkInDoubt, Release, Defer, ReportResult, Settle, ReleaseLapsed, Reask, EndLease, Finish),
+    *(Wake, Expire, Remind, Escalate, Cancel, Recover, Note, NotePrompt, VoidVotes, SignAgain),
     *(AddGrant, RevokeGrant, LiftRefusal, OpenWindow, GiveGrant),
     *(AddPerson, ChangePerson, RemovePerson, AddCredential, EndCredentials, UseCredential),
 )

@@ -20,6 +20,7 @@ from sayso.engine.commands import (
     GiveGrant,
     OpenWindow,
     Recover,
+    Review,
     SignAgain,
     VoidVotes,
 )
@@ -425,6 +426,62 @@ def open_window(work: UnitOfWork, command: OpenWindow) -> Grant:
         ends=work.now + command.length,
     )
     return store_grant(work, grant)
+
+
+def review(work: UnitOfWork, command: Review) -> Call:
+    """Apply what a model says of a request, unless a person was faster.
+
+    Its rejection closes the request and counts for equal calls, as a person's does. It allows a
+    call only where the rule says so. Otherwise people decide, and see what it says.
+    """
+    call = work.require_call(command.call)
+    is_open = call.status is CallStatus.ASKED and not (call.decision or call.votes)
+    saw = (command.reviewer, command.seen_digest) == (call.terms.reviewer, call.digest)
+    is_first = bool(call.terms.reviewer) and not call.terms.opinion
+    if not (is_open and saw and is_first) or call.overdue(work.now):
+        return call
+    if known_refusals(work, call) or work.require_run().stop:
+        return call
+    decided = Decided(
+        type="reject" if command.answer == "reject" else "model",
+        by=command.reviewer,
+        at=work.now,
+        channel="model",
+        assurance="code",
+        digest=call.digest,
+        signature="",
+        message=command.reason,
+    )
+    if command.answer == "reject":
+        return _conclude(work, call, signed(work, decided))
+    if command.answer == "allow" and model_may_allow(call):
+        decided = signed(work, decided)
+        valid_until = work.now + round(call.terms.valid_for * 1_000_000)
+        call = work.move(call, CallStatus.READY, decision=decided, valid_until=valid_until)
+        _emit(work, call, decided)
+        wake_or_end(work, call)
+        return call
+    opinion = (command.answer, command.reason, call.digest)
+    call = work.put_call(call._replace(terms=replace(call.terms, opinion=opinion)))
+    about = {"answer": command.answer, "reason": command.reason, "digest": call.digest}
+    work.emit("reviewed", actor=command.reviewer, call=call, **about)
+    return call
+
+
+def model_may_allow(call: Call) -> bool:
+    """Return whether the model that reviews a call may allow it: never what only people decide."""
+    terms = call.terms
+    return (
+        bool(terms.reviewer)
+        and terms.reviewer_allows
+        and call.kind == "approval"
+        and bool(call.tool)
+        and terms.quorum == 1
+        and terms.risk_declared
+        and terms.risk.level not in HIGH_RISKS
+        and "approve" in terms.decisions
+        and not call.refusals
+    )
 
 
 def _close(work: UnitOfWork, call: Call, to: CallStatus, decided: Decided, **facts: Any) -> Call:

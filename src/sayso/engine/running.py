@@ -219,9 +219,9 @@ def _consume_approval(work: UnitOfWork, call: Call) -> Call | None:
 
 def _use_approval(work: UnitOfWork, call: Call) -> str:
     """Use up one use of the grant, if any. Return why the approval is not valid, or ""."""
-    # A call that a rule allowed, and that began in time, may start again later: people may have
+    # A call that no person decided, and that began in time, may start again later: people may have
     # taken long to answer what it asks in its body.
-    by_rule = call.decision is not None and call.decision.type in ("allow", "grant")
+    by_rule = call.decision is not None and call.decision.type in ("allow", "grant", "model")
     begun = by_rule and call.attempt > 0
     if call.valid_until is not None and call.valid_until <= work.now and not begun:
         return "the approval was too old to start"

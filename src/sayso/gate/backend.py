@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, cast
@@ -31,14 +31,24 @@ from sayso.engine.commands import (
     Release,
     Reopen,
     ReportResult,
+    Review,
     Settle,
     Start,
     Suspend,
 )
-from sayso.errors import Cancelled, Conflict, Denied, InvalidCall, Leased, StoreError
+from sayso.errors import (
+    Cancelled,
+    Conflict,
+    Denied,
+    InvalidCall,
+    KeyMissing,
+    Leased,
+    StoreError,
+)
 from sayso.gate.lease import AttemptLease, RunLease, leased, refuse_own_run
 from sayso.gate.outcomes import not_run
 from sayso.gate.plan import Plan, Settler, judged_call, raised_terms, recheck, verify
+from sayso.gate.review import Reviews, ask_model
 from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Due, Store
 from sayso.stores.nested_runs import close_due, release_lapsed
@@ -243,8 +253,12 @@ def has_changed(one: Call, other: Call) -> bool:
 class StoreBackend(Backend):
     """Rows in a store that this process can write."""
 
-    def __init__(self, store: Store, lease: float) -> None:
+    def __init__(
+        self, store: Store, lease: float, models: Mapping[str, Reviews] | None = None
+    ) -> None:
         self.store = store
+        #: The functions that rules can name as reviewers.
+        self.models = models or {}
         self.lease_length = lease
         #: The store's own id, the same for every address of it.
         self.store_id = store.incarnation
@@ -337,10 +351,36 @@ class StoreBackend(Backend):
         if plan.caller:  # no later call of ours ends this run
             ends = Finish(thread=entry.thread, run=entry.name, status="done")
             ((call,), _) = (await write(self.store, *commands, ends))[-2:]
-            return CallStart(call)
-        results = await self._start(entry, {new.id}, *commands)
-        (call,) = results[-1]
+        else:
+            results = await self._start(entry, {new.id}, *commands)
+            (call,) = results[-1]
+        if call.terms.reviewer and call.id == new.id:
+            call = await self.review(call)
         return CallStart(call, call.id == new.id and call.attempt == 1)
+
+    async def review(self, call: Call) -> Call:
+        """Have a request that was just made reviewed by the model that its rule names, if any.
+
+        Returns the row after that. A request about a call that people rejected is theirs.
+        """
+        reviewer = call.terms.reviewer
+        if not reviewer or call.status is not CallStatus.ASKED or call.refusals:
+            return call
+        answer = await ask_model(self.models, reviewer, await self.request(call))
+        command = Review(
+            thread=call.thread,
+            run=call.run,
+            call=call.id,
+            reviewer=reviewer,
+            seen_digest=call.digest,
+            answer=answer.answer,
+            reason=answer.reason,
+        )
+        try:
+            return cast(Call, (await write(self.store, command))[0])
+        except KeyMissing as error:
+            log.warning("%s: the answer of %s is not recorded: %s", call.id, reviewer, error)
+            return call
 
     def _proposal(
         self, entry: RunEntry, plan: Plan, new: NewCall, owner: str | None = None

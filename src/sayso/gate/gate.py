@@ -49,6 +49,7 @@ from sayso.gate.options import (
     title_maker,
 )
 from sayso.gate.plan import Plan, checked_settle, once_plan, settler
+from sayso.gate.review import Reviews, checked_models
 from sayso.gate.scope import RunScope, carry, current_scope, root_context
 from sayso.policy import Judging, Policy, Predicate, ask_despite_preset
 from sayso.policy.loaders import PRESETS
@@ -144,6 +145,7 @@ class Gate(BaseGate):
     ``agent`` is the name in requests. ``wait`` is how many seconds a call waits for a decision:
     ``None`` is forever, ``0`` raises ``Paused`` at once; the default is ``None`` in a terminal and
     ``0`` elsewhere. ``channels`` are async callables that notify people of each new request.
+    ``models`` are functions that rules can name as first reviewers, as "model:triage".
     """
 
     def __init__(
@@ -156,11 +158,12 @@ class Gate(BaseGate):
         wait: Wait = UNSET,
         channels: Iterable[Channel] = (),
         lease: float = DEFAULT_LEASE,
+        models: Mapping[str, Reviews] | None = None,
     ) -> None:
         root_context()
         self.store = open_store(store)
         self.agent = checked_name(agent, "agent")
-        self.backend = StoreBackend(self.store, checked_lease(lease))
+        self.backend = StoreBackend(self.store, checked_lease(lease), checked_models(models))
         self.driver = Driver(
             self.backend,
             agent=self.agent,

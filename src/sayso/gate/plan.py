@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sayso import codec
 from sayso.engine.asking import doubt_envelope, envelope, signed_bytes
 from sayso.engine.commands import Cancel, NewCall, Reask
+from sayso.engine.deciding import model_may_allow
 from sayso.engine.effects import key_of, shown_key
 from sayso.errors import InvalidCall, NotAllowed, SaysoError, Tampered, describe_error
 from sayso.gate.outcomes import in_text
@@ -181,6 +182,8 @@ _BY_PERSON = frozenset({"approve", "edit"})
 #: No person signs what a policy or a grant allows: the row's MAC covers it, and the re-check
 #: evaluates both again.
 _BY_RULE = frozenset({"allow", "grant"})
+#: What a model allows is signed, because a model cannot be evaluated again.
+_BY_MODEL = frozenset({"model"})
 
 
 def verify(store: Store, call: Call) -> None:
@@ -194,11 +197,11 @@ def verify(store: Store, call: Call) -> None:
     if codec.digest(envelope(call)) != call.digest:
         raise _tampered(call, "it does not match its digest")
     decision = call.decision
-    if decision is None or decision.type not in _BY_PERSON | _BY_RULE:
+    if decision is None or decision.type not in _BY_PERSON | _BY_RULE | _BY_MODEL:
         raise _tampered(call, "no person approved it")
     if decision.digest != call.digest and not _approves_doubt(call, decision.digest):
         raise _tampered(call, "its approval is for something else")
-    if decision.type in _BY_PERSON:
+    if decision.type not in _BY_RULE:
         _check_signature(store, call, decision)
     elif (decision.type == "grant") != (call.grant is not None):
         raise _tampered(call, "its decision and its grant do not match")
@@ -233,6 +236,10 @@ def _check_votes(store: Store, call: Call, digest: str) -> None:
 def _check_signature(store: Store, call: Call, decided: Decided | Vote) -> None:
     if not store.keys.verify(signed_bytes(decided), decided.signature):
         raise _tampered(call, f"the signature of {decided.by} is wrong")
+    if decided.type in _BY_MODEL and not (
+        decided.by == call.terms.reviewer and model_may_allow(call)
+    ):
+        raise _tampered(call, "its rule lets no model allow it")
 
 
 def _tampered(call: Call, what: str) -> Tampered:
@@ -342,7 +349,7 @@ def find_use(store: Store, run: str, plan: Plan) -> Call | None:
 
 async def is_still_approved(store: Store, plan: Plan, call: Call) -> bool:
     """Return whether a person or a grant approved a released call, and that still covers it."""
-    by_rule = call.source in ("rule", "preset")
+    by_rule = call.source in ("rule", "preset", "model")
     if by_rule or (call.valid_until or 0) <= store.now():
         return False
     verify(store, call)
@@ -354,11 +361,11 @@ def raised_terms(call: Call, now: Terms) -> Terms | None:
     if now == call.terms:
         return None
     terms = tighten(call.terms, now)
-    by_rule = call.decision is not None and call.decision.type in _BY_RULE
-    # What no person decided, also depends on what is counted and how risky it is.
-    unseen = by_rule and (terms.limits, now.risk_declared) != (
-        call.terms.limits,
-        call.terms.risk_declared,
+    by_rule = call.decision is not None and call.decision.type in _BY_RULE | _BY_MODEL
+    # What no person decided, also depends on what is counted, how risky it is, and who reviews it.
+    unseen = by_rule and (
+        (terms.limits, now.risk_declared) != (call.terms.limits, call.terms.risk_declared)
+        or (now.reviewer, now.reviewer_allows) != (call.terms.reviewer, call.terms.reviewer_allows)
     )
     return terms if unseen or is_stricter(call.terms, terms) else None
 

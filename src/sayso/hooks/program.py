@@ -383,7 +383,7 @@ def _approval_answer(use: ToolUse, request: Mapping[str, Any], options: Options)
             raise HookError("the server answered for a different call")
         if source == "preset" and (not options.replace_prompts or request["rule"] == _WATCH):
             return Answer(verdict="pass")
-        by_policy = source in ("rule", "preset")
+        by_policy = source in ("rule", "preset", "model")
         by = f"the policy ({request['rule']})" if by_policy else decision["by"]
         # Send the agent's own arguments back: another hook may have changed them meanwhile.
         send_args = DIALECTS[use.dialect].last_wins and use.moment == "ask" and not by_policy

@@ -5,6 +5,10 @@ time that the store has. The store does not have everything that a judgement may
 ``Replay.not_stored`` says for how many calls something was missing. Where it is missing, the call
 counts as asked.
 
+No model is called. A call that a model reviewed counts as it answered, if the policy names the same
+model; otherwise it counts as asked. Where people decided the same call, or an equal one, the replay
+compares their decision with the model's answer.
+
 Limits count the calls of the replay, from none on: those that would have run, and those that people
 approved, each when it was made.
 """
@@ -13,12 +17,13 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from sayso import codec
 from sayso.engine.budgets import entries_of, grant_limits, has_room, spent_of
+from sayso.engine.deciding import model_may_allow
 from sayso.engine.grants import covers
 from sayso.policy import Policy, judge_sync
 from sayso.policy.limits import Limit, bound_limit
@@ -33,9 +38,13 @@ MOST_LISTED = 100
 
 #: What happened to a call about which nobody was asked. An earlier rejection of an equal call
 #: refuses it, before any policy.
-_BEFORE = {"allow": "allowed", "grant": "allowed", "deny": "denied"}
+_BEFORE = {"allow": "allowed", "grant": "allowed", "model": "allowed", "deny": "denied"}
 _AFTER = {Verdict.ALLOW: "allowed", Verdict.ASK: "asked", Verdict.DENY: "denied"}
 _OWN = Terms()
+#: What a model said that decided a call, and which of its answers contradict which outcome.
+_DECIDED_BY_MODEL = {"model": "allow", "reject": "reject"}
+_CONTRADICTIONS = (("allow", "rejected"), ("reject", "approved"), ("reject", "edited"))
+_NOT_CALLED = "the model that reviews calls first is not called, so they count as asked"
 #: Stands for a rule where the second policy failed.
 _FAILED = "error"
 
@@ -77,6 +86,16 @@ class Difference:
         return self.outcome == "rejected" and self.after == "allowed"
 
 
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """A call about which a model said the opposite of what people decided."""
+
+    call: Call
+    answer: str
+    #: What people decided about it, or about an equal call.
+    outcome: str
+
+
 @dataclass(slots=True)
 class Replay:
     """The result of a replay. Counts are by what happened, what would have, and the outcome."""
@@ -88,6 +107,10 @@ class Replay:
     #: The newest ones, those first that people rejected.
     differences: list[Difference] = field(default_factory=list)
     missing: Counter[str] = field(default_factory=Counter)
+    #: What models said, and people decided: by model, answer and outcome. The newest
+    #: disagreements.
+    answers: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    disagreements: list[Disagreement] = field(default_factory=list)
 
     @property
     def overruled(self) -> int:
@@ -112,16 +135,42 @@ class Replay:
         if difference.overrules or len(self.differences) < MOST_LISTED:
             self.differences.append(difference)
 
+    def compare(self, reviewed: Iterable[Call], outcomes: Mapping[tuple[str, ...], str]) -> None:
+        """Compare what models said of calls with what people decided about equal ones."""
+        for call in reviewed:
+            by_person = call.source == "person" and call.decision is not None
+            outcome = public_status(call) if by_person else outcomes.get(_content_of(call), "")
+            if not outcome:
+                continue
+            answer = answer_of_model(call)
+            self.answers[call.terms.reviewer, answer, outcome] += 1
+            if (answer, outcome) in _CONTRADICTIONS and len(self.disagreements) < MOST_LISTED:
+                self.disagreements.append(Disagreement(call, answer, outcome))
+
     def listed(self) -> list[Difference]:
         """Return the differences to show."""
         self.differences.sort(key=lambda difference: not difference.overrules)
         return self.differences[:MOST_LISTED]
 
 
+def answer_of_model(call: Call) -> str:
+    """Return what a model said of a call that it reviewed; "" of every other call."""
+    if call.decision is not None and call.asked and call.source == "model":
+        return _DECIDED_BY_MODEL[call.decision.type]
+    return call.terms.opinion[0] if call.terms.opinion else ""
+
+
+def _content_of(call: Call) -> tuple[str, ...]:
+    """Return what equal calls have in common."""
+    return call.agent, call.tool, call.args if call.original is None else call.original
+
+
 def _before(call: Call) -> str:
     decided = "" if call.decision is None else call.decision.type
     if decided == "reject" and not call.asked:
         return "refused"
+    if decided == "reject" and call.source == "model":
+        return "denied"
     return _BEFORE.get(decided, "asked")
 
 
@@ -202,9 +251,16 @@ def _replay(
         judged_calls = _judged_in_order(judgeable, judge)
     else:
         judged_calls = ((call, judge(call)) for call in judgeable)
+    reviewed: list[Call] = []
+    outcomes: dict[tuple[str, ...], str] = {}
     for call, judged in judged_calls:
         if judged is not None:
             replay.add(call, judged)
+            if answer_of_model(call):
+                reviewed.append(call)
+            elif call.asked and call.decision is not None and call.source == "person":
+                outcomes.setdefault(_content_of(call), public_status(call))
+    replay.compare(reviewed, outcomes)
     if most is not None and next(calls, None) is not None:
         replay.missing["older calls were left out, after the newest"] = most
     return replay
@@ -258,7 +314,16 @@ def _judge(policy: Policy, call: Call) -> Judged:
     elif terms.preset:
         missing = "files and links are looked up as they are now, not as they were"
     limits = tuple(map(bound_limit, terms.limits))
-    return Judged(_AFTER[terms.verdict], terms.rule, missing, limits)
+    after = _AFTER[terms.verdict]
+    if terms.reviewer and not call.refusals:
+        same = call.terms.reviewer == terms.reviewer and answer_of_model(call)
+        if not same:
+            missing = missing or _NOT_CALLED
+        elif same == "reject":
+            after = "denied"
+        elif same == "allow" and model_may_allow(call._replace(terms=terms)):
+            after = "allowed"
+    return Judged(after, terms.rule, missing, limits)
 
 
 def _declared(call: Call) -> bool | None:
@@ -299,6 +364,22 @@ def replay_json(replay: Replay) -> dict[str, Any]:
                 "created_at": iso(difference.call.created),
             }
             for difference in replay.listed()
+        ],
+        "answers": [
+            {"model": model, "answer": answer, "outcome": outcome, "count": count}
+            for (model, answer, outcome), count in sorted(replay.answers.items())
+        ],
+        "disagreements": [
+            {
+                "id": disagreement.call.id,
+                "tool": disagreement.call.tool,
+                "agent": disagreement.call.agent,
+                "model": disagreement.call.terms.reviewer,
+                "answer": disagreement.answer,
+                "outcome": disagreement.outcome,
+                "created_at": iso(disagreement.call.created),
+            }
+            for disagreement in replay.disagreements
         ],
         "not_stored": replay.not_stored,
     }

@@ -69,6 +69,8 @@ KEYS = {
     "escalate_after": _DURATION_TEXT,
     "escalate_to": 'a list such as ["group:leads"]',
     "limits": 'a list such as ["sum(amount) <= 1000 per 1d"]',
+    "reviewer": 'a model such as "model:openai:gpt-4o-mini"',
+    "reviewer_allows": "true or false",
 }
 _TO_A_GATE = "; pass the path of a file to a gate instead: Gate(url, policy='policy.toml')"
 _LISTS = {
@@ -167,7 +169,7 @@ def _toml_rule(number: int, table: object) -> Rule:
 
 def _has_right_type(key: str, value: object) -> bool:
     """Return whether the value has the key's type. ``Rule`` checks the value itself."""
-    if key == "requester_decides":
+    if key in ("requester_decides", "reviewer_allows"):
         return isinstance(value, bool)
     if key in ("quorum", "max_rejections"):
         return is_number(value) and isinstance(value, int)

@@ -36,6 +36,7 @@ from sayso.types import (
     ON_DUPLICATE,
     OVERTURNS,
     RECORDED,
+    REVIEW_TERMS,
     RISKS,
     SETTABLE_TERMS,
     Declared,
@@ -58,7 +59,7 @@ DEFAULT = "default"
 
 #: The terms that a rule can set, each with the name of its field of the rule.
 _RULE_TERMS = {
-    **{name: name for name in (*SETTABLE_TERMS, *NOTICE_TERMS)},
+    **{name: name for name in (*SETTABLE_TERMS, *NOTICE_TERMS, *REVIEW_TERMS)},
     "notify_via": "notify",
 }
 _REASON_LENGTH = 500
@@ -378,6 +379,8 @@ def _named(value: object) -> object:
 #     escalate_to                          those in both lists; an empty list means nobody
 #     escalate_after                       the longer one
 #     remind_after, notify_via             the shorter one; both lists
+#     reviewer                             the same one, or none
+#     reviewer_allows                      only if both say so, of the same reviewer
 #
 # Two lists of reviewers without a common name have no stricter one: a policy knows names and
 # groups, not who belongs to a group. Then the new list applies, because it is for the arguments
@@ -389,7 +392,7 @@ def _named(value: object) -> object:
 # ``footprint`` belong to the new arguments; these four require nothing. Nor does ``record``:
 # requests are always recorded; nor ``declared`` and ``preset``, which say who chose the effect and
 # the verdict; nor
-# ``max_rejections``, which is about the next call; nor ``limits``, which are about
+# ``max_rejections``, which is about the next call; nor ``limits`` and the reviewer, which are about
 # calls that no person decides (``raised_terms``). A new effect key requires nothing either, but
 # people see it, so they are asked again.
 
@@ -405,6 +408,7 @@ def tighten(old: Terms, new: Terms) -> Terms:
     if old.escalate_to and not escalate_to:
         escalate_to = new.escalate_to
     rules = dict.fromkeys((*old.rule.split(", "), *new.rule.split(", ")))
+    reviewer = old.reviewer if old.reviewer == new.reviewer else ""
     level = max(old.risk.level, new.risk.level, key=RISKS.index)
     return Terms(
         verdict=_strictest(old.verdict, new.verdict),
@@ -435,6 +439,9 @@ def tighten(old: Terms, new: Terms) -> Terms:
         preset=old.preset or new.preset,
         limits=stricter_limits(old.limits, new.limits),
         observed=old.observed,
+        reviewer=reviewer,
+        reviewer_allows=bool(reviewer) and old.reviewer_allows and new.reviewer_allows,
+        opinion=old.opinion,
         notify=old.notify,
         notify_via=tuple(dict.fromkeys((*old.notify_via, *new.notify_via))),
         remind_after=min(reminders, default=None),
@@ -484,6 +491,9 @@ def _requirements(terms: Terms) -> Terms:
         footprint="",
         limits=(),
         observed=(),
+        reviewer="",
+        reviewer_allows=False,
+        opinion=(),
         notify=(),
         notify_via=(),
         remind_after=None,

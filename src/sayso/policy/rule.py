@@ -19,6 +19,7 @@ from sayso.types import (
     DECISIONS,
     EFFECTS,
     GROUP,
+    HIGH_RISKS,
     ON_DUPLICATE,
     OVERTURNS,
     RECORDED,
@@ -45,6 +46,8 @@ Describe: TypeAlias = Callable[[ToolCall], str]
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)", re.ASCII)
+#: A model of a provider, or the name of a function.
+_MODEL = re.compile(r"model:(?:openai:[^\s:][^\s]{0,120}|[A-Za-z0-9][\w.-]{0,120})", re.ASCII)
 _CHANNEL = re.compile(r"[a-z][a-z0-9_-]{0,31}", re.ASCII)
 _MAX_QUORUM = 100
 _MAX_REJECTIONS = 1000
@@ -59,6 +62,8 @@ _ASK_ONLY_TERMS = (
     "fresh",
     "expires_in",
     "on_expiry",
+    "reviewer",
+    "reviewer_allows",
     "notify",
     "remind_after",
     "escalate_after",
@@ -107,7 +112,9 @@ class Rule:
     there: "push", "mail:group:finance", "slack:#ops". People are reminded once after
     ``remind_after``; after ``escalate_after``, the people and groups in ``escalate_to`` may decide
     too. ``limits`` is what its calls may add up to
-    without a person, such as "sum(amount) <= 1000 per 1d".
+    without a person, such as "sum(amount) <= 1000 per 1d". ``reviewer`` names a model that looks at
+    each request first, such as "model:openai:gpt-4o-mini", and may reject it; with
+    ``reviewer_allows``, it may also allow calls below risk high.
     """
 
     tool: str | Iterable[str] = field(default="*", kw_only=False)
@@ -143,6 +150,8 @@ class Rule:
     escalate_after: Duration | None = None
     escalate_to: str | Iterable[str] | None = None
     limits: str | Iterable[str] | None = None
+    reviewer: str | None = None
+    reviewer_allows: bool | None = None
     #: Whether it belongs to a preset, and not to the user; see ``Terms.preset``.
     preset: bool = False
     _zone: tzinfo = field(default=UTC, init=False, repr=False, compare=False)
@@ -166,6 +175,7 @@ class Rule:
         self._check_effect_key()
         self._check_rejections()
         self._check_limits()
+        self._check_reviewer()
         self._check_time()
         self._check_asking()
 
@@ -297,6 +307,30 @@ class Rule:
         texts = _nonempty_strings(self.limits, "limits", "for no limit")
         self._set(limits=tuple(Limit.parse(text).text for text in texts))
 
+    def _check_reviewer(self) -> None:
+        if self.reviewer is not None and (
+            not isinstance(self.reviewer, str) or not _MODEL.fullmatch(self.reviewer)
+        ):
+            raise InvalidPolicy(
+                f"reviewer={self.reviewer!a:.80}: name a model, as in model:openai:gpt-4o-mini, or "
+                "a function of the gate's models=, as in model:triage; people are reviewers="
+            )
+        if type(self.reviewer_allows) not in (bool, type(None)):
+            raise InvalidPolicy(f"reviewer_allows={self.reviewer_allows!r}: use true or false")
+        if not self.reviewer_allows:
+            return
+        if self.reviewer is None:
+            raise InvalidPolicy("reviewer_allows: also set reviewer=")
+        if (self.quorum or 1) > 1:
+            raise InvalidPolicy(
+                f"reviewer_allows: a model has no vote, and quorum is {self.quorum}: leave out one "
+                "of them"
+            )
+        if isinstance(self.risk, Risk) and self.risk.level in HIGH_RISKS:
+            raise InvalidPolicy(
+                f"reviewer_allows: no model allows a call of {self.risk.level} risk: leave it out"
+            )
+
     @property
     def bound_limits(self) -> tuple[str, ...]:
         """The limits with the keys of their counts, for the terms of a call."""
@@ -416,6 +450,9 @@ class Rule:
             words += f", with assurance {self.assurance}"
         if isinstance(self.risk, Risk):
             words += f"; the risk is {self.risk.level}"
+        if self.reviewer is not None:
+            may = "reject or allow" if self.reviewer_allows else "reject"
+            words += f"; {self.reviewer} reviews them first, and may {may} them"
         if isinstance(self.expires_in, float):
             words += f"; requests expire after {duration_text(self.expires_in)}"
         return words

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from sayso.agent.events import wait_for_streams
 from sayso.channels.kit.service import ChannelService, ChatChannel
 from sayso.errors import SaysoError, StoreClosed
 from sayso.gate import Gate
+from sayso.gate.review import Reviews
 from sayso.inbox import Inbox
 from sayso.policy import Policy
 from sayso.server import openapi, responses
@@ -76,6 +77,7 @@ def create_app(
     store: str | Path | Store = "sqlite:///sayso.db",
     policy: Policy | str | Path | None = None,
     observe: Policy | str | Path | None = None,
+    models: Mapping[str, Reviews] | None = None,
     auth: bool = True,
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
@@ -92,7 +94,8 @@ def create_app(
     """Create the server as a FastAPI app, to serve on its own or to mount into another app.
 
     Agents without a store use this one. ``policy`` applies to the requests of remote agents, and
-    ``observe`` is a second policy that only reports what it would have done.
+    ``observe`` is a second policy that only reports what it would have done. ``models`` are
+    functions that its rules can name as first reviewers.
     ``hosts`` are the server's names, besides IP addresses and names without a dot. ``origins`` are
     pages on other sites that may write here with a token. ``workers`` is how many runs to advance
     at once, 0 for none. ``oidc`` are the settings of an OpenID provider through which people sign
@@ -103,7 +106,7 @@ def create_app(
     opened = open_store(store)
     by_name = _by_name(agents, opened)
     metrics = Metrics()
-    gate = Gate(opened, policy=policy, observe=observe, agent="remote", wait=0)
+    gate = Gate(opened, policy=policy, observe=observe, agent="remote", wait=0, models=models)
     provider: Provider | None = None
     if oidc is not None:
         from sayso.server.oidc import Provider  # needs an extra

@@ -24,11 +24,11 @@ from sayso.redaction import (
     secrets_of,
 )
 from sayso.rows import Call, Event, Run
-from sayso.server.request_views import inert, summarize
+from sayso.server.request_views import summarize
 from sayso.server.service import Service
 from sayso.stores.base import Query, Store
 from sayso.stores.row_checks import if_readable, request_in, secrets_of_calls
-from sayso.text import inline, lines
+from sayso.text import inert, inline, lines
 from sayso.types import Json, Request, Reviewer, iso, requester_name
 from sayso.views import public_status
 

@@ -139,6 +139,8 @@ async def open_call(
         ends = [Finish(thread=propose.thread, run=run, status="done")] if body.caller else []
         (call,) = (await write(service.store, reopen, propose, *ends))[1]
         fresh = call.id == new.id  # otherwise a concurrent post with the same key won
+        if fresh:
+            call = await service.gate.backend.review(call)
     assert call is not None
     if call.binds != bound:
         raise Conflict(

@@ -28,6 +28,7 @@ from sayso.rows import Call
 from sayso.server.responses import to_json
 from sayso.stores.base import RequestGroup, Store, Viewer
 from sayso.stores.listing import is_for, short
+from sayso.text import inert
 from sayso.types import ASSURANCE, DECISIONS, Json, Request, Reviewer, iso, plain_name
 from sayso.views import request_json
 
@@ -130,6 +131,7 @@ def _shown(request: Request, masked: Request, body: dict[str, Json]) -> dict[str
         "preview": inert(body["preview"]),
         "binds": inert(body["binds"]),
         "evidence": inert(body["evidence"]),
+        "opinion": inert(body["opinion"]),
         "question": _shown_question(body["question"]),
         "schema": inert(body["schema"]),
         "tool": inert(request.tool or ""),
@@ -139,17 +141,6 @@ def _shown(request: Request, masked: Request, body: dict[str, Json]) -> dict[str
         "warnings": list(examined.notes),
         "hidden": examined.hidden,
     }
-
-
-def inert(value: Json) -> Json:
-    """Return the same value with hidden characters made visible in every string."""
-    if isinstance(value, str):
-        return text.visible(value).text
-    if isinstance(value, dict):
-        return {text.inline(str(key)): inert(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [inert(item) for item in value]
-    return value
 
 
 def _shown_question(question: dict[str, Json] | None) -> Json:

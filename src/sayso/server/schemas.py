@@ -684,7 +684,7 @@ class DecisionView(View):
     at: datetime
     channel: str
     assurance: Assurance
-    source: Literal["person", "grant", "window", "plan", "rule", "preset"] = Field(
+    source: Literal["person", "model", "grant", "window", "plan", "rule", "preset"] = Field(
         description="who made it; a `rule` is the user's, a `preset` is not"
     )
     grant: str = Field("", description="the grant, window or plan that allowed it")
@@ -755,6 +755,14 @@ class EvidenceView(View):
     at: datetime
 
 
+class OpinionView(View):
+    """What a model says of a request that people decide. Nothing verifies it."""
+
+    model: str
+    answer: Literal["allow", "ask", "reject"]
+    reason: str
+
+
 class EarlierRejectionView(View):
     """A rejection of an equal call. All but the id is null if you may not see that request."""
 
@@ -778,6 +786,7 @@ class ShownView(View):
     preview: Any
     binds: Any
     evidence: EvidenceView | None
+    opinion: OpinionView | None
     question: QuestionView | None
     schema_: dict[str, Any] | None = Field(alias="schema")
     tool: str
@@ -837,6 +846,9 @@ class RequestView(View):
     binds: Any = Field(description="facts of the agent's environment, compared again at the start")
     evidence: EvidenceView | None = Field(
         description="for a call in doubt, what the other side reported"
+    )
+    opinion: OpinionView | None = Field(
+        description="what the model says that reviewed it first; nothing verifies it"
     )
     overturn: Overturn = Field(
         description="who may approve it although an equal call was rejected before"
@@ -1409,6 +1421,27 @@ class ReplayedCall(View):
     created_at: datetime
 
 
+class ReplayedAnswer(View):
+    """How often a model gave an answer and people decided in this way."""
+
+    model: str
+    answer: Literal["allow", "ask", "reject"]
+    outcome: RequestStatus
+    count: int
+
+
+class ReplayedDisagreement(View):
+    """A call about which a model said the opposite of what people decided."""
+
+    id: str
+    tool: str
+    agent: str
+    model: str
+    answer: Literal["allow", "ask", "reject"]
+    outcome: RequestStatus
+    created_at: datetime
+
+
 class ReplayView(View):
     """What a policy would have done with the calls in the store."""
 
@@ -1419,6 +1452,12 @@ class ReplayView(View):
     differences: list[ReplayedCall] = Field(
         description="calls that would have been different and that you may see: those first that "
         "people rejected, then the newest"
+    )
+    answers: list[ReplayedAnswer] = Field(
+        description="what models said of calls that they reviewed first, and people decided"
+    )
+    disagreements: list[ReplayedDisagreement] = Field(
+        description="calls that you may see and about which they said the opposite"
     )
     not_stored: list[str] = Field(description="what the replay had to do without")
 

@@ -25,10 +25,10 @@ from sayso.errors import SaysoError
 from sayso.redaction import Secrets, mask_request, masked_title, redact
 from sayso.rows import Call, CallStatus, Delivery, Event
 from sayso.server.monitoring import Metrics
-from sayso.server.request_views import inert
 from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable, request_in
 from sayso.sync import to_thread
+from sayso.text import inert
 from sayso.types import SECOND, Json, Micros, iso
 from sayso.views import is_request
 

@@ -26,7 +26,7 @@ from sayso.stores.base import Store
 from sayso.testing.clock import FakeClock
 from sayso.types import Micros
 from sayso_testing.suite.asking import AskTests, GrantTests
-from sayso_testing.suite.deciding import DecisionTests, VoteTests
+from sayso_testing.suite.deciding import DecisionTests, ReviewTests, VoteTests
 from sayso_testing.suite.effects import EffectKeyTests, EffectTests, SettlementTests
 from sayso_testing.suite.leasing import ClosingTests, LeaseTests
 from sayso_testing.suite.listing import ListTests, SearchTests
@@ -42,6 +42,7 @@ class StoreSuite(
     MoveTests,
     AskTests,
     DecisionTests,
+    ReviewTests,
     VoteTests,
     GrantTests,
     RefusalTests,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -18,8 +18,10 @@ from sayso.errors import (
     NotFound,
 )
 from sayso.rows import CallStatus, Proven, RunStatus
-from sayso.types import Grant, Reviewer, Terms
+from sayso.types import Grant, Reviewer, Risk, Terms
 from sayso_testing.world import SECOND, World, tool_of
+
+_READY = CallStatus.READY
 
 
 class DecisionTests:
@@ -346,6 +348,97 @@ def _grant(world: World) -> Grant:
         by="ana",
         created=world.clock(),
     )
+
+
+class ReviewTests:
+    """``Review`` by the model that a rule names."""
+
+    model: ClassVar[dict[str, Any]] = {
+        "reviewer": "model:small",
+        "reviewer_allows": True,
+        "risk_declared": True,
+    }
+
+    def test_model_allows(self, world: World) -> None:
+        call = world.ask(**self.model, valid_for=100.0)
+        world.clock.advance(3)
+        allowed = world.review(call, "allow")
+        assert allowed == world.call(call)
+        assert (allowed.status, allowed.digest, allowed.votes) == (_READY, call.digest, ())
+        assert allowed.valid_until == world.clock() + 100 * SECOND
+        decision = allowed.decision
+        assert decision is not None
+        assert (decision.type, decision.by, decision.message) == ("model", "model:small", "so")
+        assert world.keys.verify(signed_bytes(decision), decision.signature)
+        assert world.events() == ["asked", "decided"]
+        assert world.start(allowed)[0].status is CallStatus.RUNNING
+
+    def test_model_rejects(self, world: World) -> None:
+        call = world.ask(**self.model)
+        rejected = world.review(call, "reject")
+        assert rejected == world.call(call)
+        assert rejected.status is CallStatus.REJECTED
+        assert rejected.decision is not None
+        assert (rejected.decision.type, rejected.decision.by) == ("reject", "model:small")
+        assert [refusal.by for refusal in world.store.all_refusals()] == ["model:small"]
+        assert world.ask(**self.model).status is CallStatus.REJECTED
+
+    @pytest.mark.parametrize(
+        "terms",
+        [
+            {"reviewer_allows": False},
+            {"quorum": 2},
+            {"risk": Risk("high")},
+            {"risk_declared": False},
+            {"allowed": ("edit", "reject")},
+        ],
+        ids=str,
+    )
+    def test_model_leaves_it_to_people(self, world: World, terms: dict[str, Any]) -> None:
+        call = world.ask(**{**self.model, **terms})
+        reviewed = world.review(call, "allow")
+        assert reviewed == world.call(call)
+        assert (reviewed.status, reviewed.digest) == (CallStatus.ASKED, call.digest)
+        assert reviewed.terms.opinion == ("allow", "so", call.digest)
+        assert world.events() == ["asked", "reviewed"]
+        assert world.review(reviewed, "reject") == reviewed, "it has one say"
+
+    def test_person_is_faster(self, world: World) -> None:
+        call = world.ask(**self.model)
+        approved = world.decide(call)
+        assert world.review(call, "reject") == approved
+        held = world.ask("pay", **self.model)
+        held = world.decide(held, undo_for=5 * SECOND)
+        assert world.review(held, "reject") == held
+
+    def test_vote_is_enough_for_people(self, world: World) -> None:
+        call = world.ask(**{**self.model, "quorum": 2})
+        voted = world.decide(call, by=world.reviewer("ana"))
+        assert world.review(voted, "reject") == voted
+
+    @pytest.mark.parametrize("change", ["revision", "model", "end", "stop"])
+    def test_stale_answer_changes_nothing(self, world: World, change: str) -> None:
+        call = world.ask(**self.model, expires_in=10.0)
+        seen = call
+        if change == "revision":
+            seen = call._replace(digest="0" * 64)
+        elif change == "model":
+            seen = call._replace(terms=replace(call.terms, reviewer="model:other"))
+        elif change == "end":
+            world.clock.advance(11)
+        else:
+            world.running("w1", tool="pay")
+            world.cancel()
+        before = world.call(call)
+        assert world.review(seen, "allow") == before
+
+    def test_earlier_rejection_counts(self, world: World) -> None:
+        call = world.ask(**self.model)
+        world.decide(call, "reject")
+        world.prompt()
+        again = world.ask(**self.model)
+        assert again.refusals
+        assert world.review(again, "allow") == again
 
 
 class VoteTests:

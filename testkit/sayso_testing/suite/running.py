@@ -558,6 +558,7 @@ MOVED_BY: dict[str, dict[CallStatus, CallStatus]] = {
     "sign_again": {},
     "remind": {},
     "escalate": {},
+    "review": {},  # its rule names no model
     "reask": {_S.READY: _S.ASKED},
     "start": {_S.READY: _S.RUNNING},
     "release": {_S.READY: _S.RELEASED},
@@ -635,6 +636,7 @@ def _act(world: World, command: str, call: Call) -> object:
         "sign_again": lambda: world.transact(SignAgain(**place, call=call.id, by="root")),
         "remind": lambda: world.transact(Remind(**place, call=call.id)),
         "escalate": lambda: world.transact(Escalate(**place, call=call.id)),
+        "review": lambda: world.review(call, "reject"),
         "note_prompt": lambda: world.prompt(**place),
         "start": lambda: world.start(call),
         "release": lambda: world.release(call),

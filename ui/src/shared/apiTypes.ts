@@ -169,7 +169,7 @@ export interface Decision {
   channel: string;
   assurance: "code" | "os-user" | "chat" | "token" | "session" | "passkey";
   /** who made it; a `rule` is the user's, a `preset` is not */
-  source: "person" | "grant" | "window" | "plan" | "rule" | "preset";
+  source: "person" | "model" | "grant" | "window" | "plan" | "rule" | "preset";
   /** the grant, window or plan that allowed it */
   grant?: string;
   /** who is away and for whom `by` decided */
@@ -438,6 +438,13 @@ export interface OpenStats {
   by_age: Bar[];
 }
 
+/** What a model says of a request that people decide. Nothing verifies it. */
+export interface Opinion {
+  model: string;
+  answer: "allow" | "ask" | "reject";
+  reason: string;
+}
+
 /** One option of a question. */
 export interface Option {
   label: string;
@@ -584,8 +591,20 @@ export interface Replay {
   overruled: number;
   /** calls that would have been different and that you may see: those first that people rejected, then the newest */
   differences: ReplayedCall[];
+  /** what models said of calls that they reviewed first, and people decided */
+  answers: ReplayedAnswer[];
+  /** calls that you may see and about which they said the opposite */
+  disagreements: ReplayedDisagreement[];
   /** what the replay had to do without */
   not_stored: string[];
+}
+
+/** How often a model gave an answer and people decided in this way. */
+export interface ReplayedAnswer {
+  model: string;
+  answer: "allow" | "ask" | "reject";
+  outcome: "pending" | "approved" | "edited" | "rejected" | "responded" | "expired" | "cancelled" | "superseded";
+  count: number;
 }
 
 /** A call that would have been treated differently. */
@@ -599,6 +618,17 @@ export interface ReplayedCall {
   after: "asked" | "allowed" | "denied" | "refused";
   rule: string;
   outcome: "pending" | "approved" | "edited" | "rejected" | "responded" | "expired" | "cancelled" | "superseded" | null;
+  created_at: string;
+}
+
+/** A call about which a model said the opposite of what people decided. */
+export interface ReplayedDisagreement {
+  id: string;
+  tool: string;
+  agent: string;
+  model: string;
+  answer: "allow" | "ask" | "reject";
+  outcome: "pending" | "approved" | "edited" | "rejected" | "responded" | "expired" | "cancelled" | "superseded";
   created_at: string;
 }
 
@@ -668,6 +698,8 @@ export interface Request {
   binds: Json;
   /** for a call in doubt, what the other side reported */
   evidence: Evidence | null;
+  /** what the model says that reviewed it first; nothing verifies it */
+  opinion: Opinion | null;
   /** who may approve it although an equal call was rejected before */
   overturn: "anyone" | "rejecter";
   /** earlier rejections of an equal call, newest first */
@@ -773,6 +805,7 @@ export interface Shown {
   preview: Json;
   binds: Json;
   evidence: Evidence | null;
+  opinion: Opinion | null;
   question: Question | null;
   schema: Schema | null;
   tool: string;

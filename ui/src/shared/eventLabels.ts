@@ -52,6 +52,7 @@ export const LABELS: Record<string, Label> = {
   settled: ["looked up the outcome", "doubt", "off"],
   attempt_ended: ["saw the attempt end", "doubt", "off"],
   retried: ["made the call ready to retry", "doubt", "off"],
+  reviewed: ["reviewed the request, and left it to people", "eye", "off"],
   reminded: ["reminded people of the request", "clock", "off"],
   escalated: ["let more people decide the request", "user", "warn"],
   expired: ["expired the request", "clock", "bad"],
@@ -100,6 +101,7 @@ const DECISIONS: Record<string, Label> = {
   edit: ["approved with edits", "edit", "good"],
   reject: ["rejected", "cross", "bad"],
   respond: ["answered", "reply", "good"],
+  model: ["allowed the call as a model", "check", "good"],
 };
 
 const IS_FAILURE: Record<string, (body?: Json) => boolean> = {

@@ -10,6 +10,7 @@ export type {
   Decision,
   EarlierRejection,
   Evidence,
+  Opinion,
   FilterValues,
   Grant,
   Groups,

@@ -199,7 +199,8 @@ class FrameworkThread:
             reopen = () if self._hold else (Reopen(thread=self.thread, run=self.run),)
             rows = (await write(self.store, *reopen, command))[-1]
             ours = {call.id for call in new}
-            for row in rows:
+            for proposed in rows:
+                row = await self.gate.backend.review(proposed) if proposed.id in ours else proposed
                 if row.status is CallStatus.ASKED and row.id in ours:
                     request = await read(self.store, request_in, self.store, row)
                     await self.gate.driver.notify(request, NOTICE_SECONDS)

@@ -55,7 +55,7 @@ from sayso.server.auth import (
 )
 from sayso.server.details import request_details, secrets_of_scope, similar_view
 from sayso.server.openapi import errors
-from sayso.server.request_views import edited_args, inert, request_view
+from sayso.server.request_views import edited_args, request_view
 from sayso.server.responses import JsonResponse, RawJsonResponse, error_body
 from sayso.server.routes.parameters import Mine, RequestFilters, RequestId
 from sayso.server.routes.sign_in import confirmation_options, confirmed_by
@@ -87,6 +87,7 @@ from sayso.server.service import Service, service_of
 from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable, request_in, secrets_of_calls
 from sayso.sync import read, to_thread, write
+from sayso.text import inert
 from sayso.types import (
     SECOND,
     SORTS,
@@ -600,13 +601,15 @@ async def observe_policy(
 
 def _replay_view(store: Store, replay: Replay, who: Identity) -> Json:
     """Return a replay, with those of its calls that a person may see."""
-    visible = [
-        difference
-        for difference in replay.listed()
-        if (shown := if_readable(request_in, store, difference.call)) is not None
-        and may_see(who.reviewer, shown)
-    ]
-    return inert(replay_json(replace(replay, differences=visible)))
+
+    def sees(call: Call) -> bool:
+        shown = if_readable(request_in, store, call)
+        return shown is not None and may_see(who.reviewer, shown)
+
+    differences = [one for one in replay.listed() if sees(one.call)]
+    disagreements = [one for one in replay.disagreements if sees(one.call)]
+    visible = replace(replay, differences=differences, disagreements=disagreements)
+    return inert(replay_json(visible))
 
 
 #: Stands for a key that one side does not have.

@@ -23,12 +23,11 @@ from sayso.server.auth import AnyPrincipal, device_of
 from sayso.server.middleware import cookie_name, foreign_page
 from sayso.server.monitoring import METRICS_TYPE
 from sayso.server.openapi import NO_AUTH, errors
-from sayso.server.request_views import inert
 from sayso.server.responses import JsonResponse
 from sayso.server.schemas import AgentPage, HealthView, HookPage, LoginBody, MeView, json_body
 from sayso.server.service import service_of
 from sayso.sync import to_thread
-from sayso.text import inline
+from sayso.text import inert, inline
 from sayso.types import Json, iso
 
 log = logging.getLogger("sayso.server")

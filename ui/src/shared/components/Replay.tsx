@@ -25,6 +25,14 @@ export function ReplaySummary({ replay }: { replay: Replay }): ReactElement {
           ))}
         </p>
       )}
+      {replay.disagreements.length > 0 && (
+        <p>
+          A model and people disagreed on {thousands(replay.disagreements.length)} calls:{" "}
+          {replay.disagreements.slice(0, MOST).map(({ id }) => (
+            <code key={id}>{id} </code>
+          ))}
+        </p>
+      )}
       {replay.not_stored.map((sentence) => (
         <p key={sentence} className="muted">
           {sentence}

@@ -12,6 +12,7 @@ const VERB: Record<string, string> = {
   edit: "edited and approved",
   reject: "rejected",
   respond: "answered",
+  model: "allowed",
 };
 const ENDED: Record<string, string> = {
   expired: "Nobody decided in time. Nothing ran.",
@@ -31,7 +32,8 @@ const RAN: Record<string, string> = {
 export function DecisionLine({ decision, mine }: { decision: Decision; mine?: boolean }): ReactElement {
   return (
     <>
-      <strong>{mine ? "You" : visible(decision.by)}</strong> {VERB[decision.type] ?? decision.type} this{" "}
+      <strong>{mine ? "You" : visible(decision.by)}</strong> {decision.source === "model" && "(a model, unverified) "}
+      {VERB[decision.type] ?? decision.type} this{" "}
       {decision.stop && "and stopped the run "}
       <Age at={decision.at} />
     </>

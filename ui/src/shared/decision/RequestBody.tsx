@@ -11,7 +11,7 @@ import { visible } from "../visible";
 import { ActionBar } from "./ActionBar";
 import { answerOf, pick, type Answer } from "./answer";
 import { ArgsView } from "./ArgsView";
-import { AgentNote, EarlierRejections, Preview, Warnings } from "./RequestNotices";
+import { AgentNote, EarlierRejections, ModelOpinion, Preview, Warnings } from "./RequestNotices";
 import { setDraft, useDraft } from "./draft";
 import { editable } from "./edit";
 import { EditForm, useCheck } from "./EditForm";
@@ -120,6 +120,7 @@ export function RequestBody(props: Props): ReactElement {
           </section>
         )}
         <AgentNote request={request} />
+        <ModelOpinion request={request} />
         <div className="request-end" ref={reading.end} />
         {props.children}
       </div>

@@ -10,7 +10,7 @@ import { toast } from "../components/Toasts";
 import { eventReason } from "../eventLabels";
 import { thousands } from "../format";
 import { Link } from "../router";
-import type { EarlierRejection, Json, Request, RequestDetail, RequestEvent } from "../types";
+import type { EarlierRejection, Json, Opinion, Request, RequestDetail, RequestEvent } from "../types";
 import { visible } from "../visible";
 import { LARGE_BYTES } from "./values";
 import { ValueView } from "./ValueView";
@@ -146,6 +146,28 @@ export function AgentNote({ request }: { request: Request }): ReactElement | nul
     </section>
   );
 }
+
+/** What the model says that reviewed the request first, if it left it to people. */
+export function ModelOpinion({ request }: { request: Request }): ReactElement | null {
+  const opinion = request.shown.opinion;
+  if (!opinion) return null;
+  return (
+    <section className="agent-says" aria-label="A model says" data-testid="opinion">
+      <h3>
+        A model, unverified <span className="agent-label">{visible(opinion.model)}</span>
+      </h3>
+      <p className="wrap">
+        <strong>{OPINIONS[opinion.answer]}</strong> {opinion.reason}
+      </p>
+    </section>
+  );
+}
+
+const OPINIONS: Record<Opinion["answer"], string> = {
+  allow: "It would allow this.",
+  ask: "It leaves this to people.",
+  reject: "It would reject this.",
+};
 
 interface Dated {
   at: string;
