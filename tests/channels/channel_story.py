@@ -18,6 +18,8 @@ class Phone(Protocol):
     """What people see of a platform, and do there. A person is a number."""
 
     channel: ChatChannel
+    #: The address of a channel that several people read.
+    shared: str
 
     def names(self, user: int) -> tuple[str, str]:
         """Return a person's account and workspace."""
@@ -25,6 +27,10 @@ class Phone(Protocol):
 
     def shown(self, user: int) -> list[dict[str, Any]]:
         """Return the requests' messages of a person: text, and buttons by label."""
+        ...
+
+    def shown_in(self, place: str) -> list[dict[str, Any]]:
+        """Return the messages in a shared channel."""
         ...
 
     async def link(self, user: int, code: str) -> None: ...
@@ -173,3 +179,25 @@ class ChannelStory:
             await self.one(phone, 77, 2)
             await world.inbox.cancel((await world.inbox.pending()).items[0], by="ana")
             await self.outcome(phone, 77, "Cancelled")
+
+    async def test_shared_channel_shows_no_arguments(self, world: KitWorld, phone: Phone) -> None:
+        """Also for a call whose message has buttons in direct messages."""
+        world.people("ana")
+        names = ["ana", "group:finance"]
+        notify = [phone.channel.name, f"{phone.channel.name}:{phone.shared}"]
+        world.rule = sayso.Rule("*", reviewers=names, risk="low", notify=notify)
+        async with world.running(phone.channel):
+            await self.started(world, phone, ("ana", 77))
+            request_id = await world.ask(order="secret-order")
+            assert "Approve" in (await self.one(phone, 77))["buttons"]
+            await until_async(lambda: phone.shown_in(phone.shared))
+            (message,) = phone.shown_in(phone.shared)
+            assert "Approval: refund" in message["text"]
+            assert f"{PAGE}/inbox/{request_id}" in message["text"]
+            assert message["buttons"] == {}
+            await phone.reason(77, "not this private reason")
+            await until_async(lambda: "Rejected by ana" in phone.shown_in(phone.shared)[-1]["text"])
+            texts = [message["text"], phone.shown_in(phone.shared)[-1]["text"]]
+        assert len(phone.shown_in(phone.shared)) == 1
+        for words in ("secret-order", "250", "private reason"):
+            assert words not in str(texts)

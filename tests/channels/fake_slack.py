@@ -1,15 +1,20 @@
-"""Slack's API on a socket, and what it posts: what the real client library talks to in tests."""
+"""Slack's API on a socket, and what Slack posts or sends, for the real client library."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+from aiohttp import web
 from slack_sdk.signature import SignatureVerifier
+from waiting import until_async
 
 SECRET = "5l4ck"
 TEAM = "T1"
@@ -22,6 +27,8 @@ class FakeSlack:
         self.messages: dict[tuple[str, str], dict[str, Any]] = {}
         self.told: list[str] = []
         self.views: list[dict[str, Any]] = []
+        #: Where Socket Mode connects to.
+        self.socket_url = ""
         self._number = 0
         fake = self
 
@@ -61,9 +68,13 @@ class FakeSlack:
         if method == "auth.test":
             return {"ok": True, "team_id": TEAM, "team": "Acme", "user": "sayso", "user_id": "UB",
                     "bot_id": "B1", "url": "https://acme.slack.com/"}  # fmt: skip
+        if method == "apps.connections.open":
+            return {"ok": True, "url": self.socket_url}
         if method == "chat.postMessage":
             self._number += 1
-            return self._show(f"D{fields['channel']}", f"1.{self._number:06}", fields)
+            shared = fields["channel"].startswith("#")
+            place = fields["channel"] if shared else f"D{fields['channel']}"
+            return self._show(place, f"1.{self._number:06}", fields)
         if method == "chat.update":
             return self._show(fields["channel"], fields["ts"], fields)
         if method == "chat.postEphemeral":
@@ -104,6 +115,59 @@ class FakeSlack:
         body = {"type": "event_callback", "team_id": TEAM, "api_app_id": "A1", "event_id": event}
         body["event"] = {**inner, "text": text, "ts": "9.1"}  # type: ignore[assignment]
         return self.signed(json.dumps(body), "application/json")
+
+
+class FakeSocket:
+    """Slack's side of Socket Mode, in the event loop of the test."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self._open: web.WebSocketResponse | None = None
+        self._acknowledgements: dict[str, asyncio.Future[dict[str, Any]]] = {}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[str]:
+        """Accept connections inside this block, and yield the address."""
+        app = web.Application()
+        app.router.add_get("/link", self._accept)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        try:
+            yield f"ws://127.0.0.1:{runner.addresses[0][1]}/link"
+        finally:
+            await runner.cleanup()
+
+    async def send(self, kind: str, payload: dict[str, Any]) -> dict[str, Any]:
+        """Send an event or an interaction; return the payload of its acknowledgement."""
+        number = str(len(self._acknowledgements))
+        acknowledged = self._acknowledgements[number] = asyncio.Future()
+        envelope = {"envelope_id": number, "type": kind, "payload": payload}
+        await (await self._socket()).send_json(envelope)
+        return await asyncio.wait_for(acknowledged, 30)
+
+    async def refresh(self) -> None:
+        """Close the connection, as Slack does every few hours. The client opens another one."""
+        socket = await self._socket()
+        self._open = None
+        await socket.close()
+
+    async def _socket(self) -> web.WebSocketResponse:
+        await until_async(lambda: self._open is not None)
+        assert self._open is not None
+        return self._open
+
+    async def _accept(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await socket.send_json({"type": "hello", "num_connections": 1})
+        self.connections += 1
+        self._open = socket
+        async for message in socket:
+            acknowledgement = json.loads(message.data)
+            number = acknowledgement["envelope_id"]
+            self._acknowledgements[number].set_result(acknowledgement.get("payload", {}))
+        return socket
 
 
 def _parsed(value: Any) -> Any:

@@ -1,27 +1,32 @@
-"""Slack: the story over HTTP, with the real Bolt and a fake of Slack's API."""
+"""Slack: the story over HTTP and in Socket Mode, with the real Bolt and a fake of Slack."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from channel_story import ChannelStory
-from fake_slack import SECRET, TEAM, FakeSlack
+from fake_slack import SECRET, TEAM, FakeSlack, FakeSocket
 from kit_world import KitWorld
 from waiting import until_async
 
+from sayso.channels.kit.channel import Received
 from sayso.channels.slack import SlackChannel
 
 _events = count(1)
 
 
 class SlackPhone:
-    def __init__(self, fake: FakeSlack) -> None:
+    shared = "#ops"
+
+    def __init__(self, fake: FakeSlack, **options: str) -> None:
         self.fake = fake
-        self.channel = SlackChannel("xoxb-x", signing_secret=SECRET, api=fake.url, spacing=0)
+        options = options or {"signing_secret": SECRET}
+        self.channel = SlackChannel("xoxb-x", api=fake.url, spacing=0, **options)  # type: ignore[arg-type]
         self.desk: Any = None
         self._last: Any = None
 
@@ -29,8 +34,10 @@ class SlackPhone:
         return f"U{user}", TEAM
 
     def shown(self, user: int) -> list[dict[str, Any]]:
-        name = f"DU{user}"
-        return [m for (where, _), m in sorted(self.fake.messages.items()) if where == name]
+        return self.shown_in(f"DU{user}")
+
+    def shown_in(self, place: str) -> list[dict[str, Any]]:
+        return [m for (where, _), m in sorted(self.fake.messages.items()) if where == place]
 
     async def post(self, headers: dict[str, str], body: bytes) -> Any:
         return await self.channel.receive(headers, body, self.desk)
@@ -125,6 +132,51 @@ def phone(fake: FakeSlack, world: KitWorld) -> _Phone:
 
 class TestSlack(ChannelStory):
     pass
+
+
+class _SocketPhone(SlackPhone):
+    """Takes in through the socket what Slack would post."""
+
+    def __init__(self, fake: FakeSlack, socket: FakeSocket) -> None:
+        super().__init__(fake, app_token="xapp-x")
+        self.socket = socket
+
+    async def post(self, headers: dict[str, str], body: bytes) -> Any:
+        if headers["content-type"] == "application/json":
+            kind = "events_api"
+            payload = json.loads(body)
+        else:
+            kind = "interactive"
+            payload = json.loads(parse_qs(body.decode())["payload"][0])
+        return Received(200, json.dumps(await self.socket.send(kind, payload)))
+
+
+@pytest.fixture
+async def socket_phone(fake: FakeSlack) -> AsyncIterator[_SocketPhone]:
+    socket = FakeSocket()
+    async with socket.running() as url:
+        fake.socket_url = url
+        yield _SocketPhone(fake, socket)
+
+
+class TestSlackSocket(ChannelStory):
+    @pytest.fixture
+    def phone(self, socket_phone: _SocketPhone) -> _SocketPhone:
+        return socket_phone
+
+
+async def test_closed_socket_is_opened_again(world: KitWorld, socket_phone: _SocketPhone) -> None:
+    phone = socket_phone
+    world.people("ana")
+    async with world.running(phone.channel):
+        await TestSlack().started(world, phone, ("ana", 77))
+        request_id = await world.ask()
+        await TestSlack().one(phone, 77)
+        await phone.socket.refresh()
+        await phone.reason(77, "too much")
+        await TestSlack().outcome(phone, 77, "Rejected by ana")
+    assert phone.socket.connections == 2
+    assert await world.status(request_id) == "rejected"
 
 
 async def test_form_edits_arguments(world: KitWorld, phone: _Phone) -> None:

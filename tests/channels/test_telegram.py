@@ -18,6 +18,8 @@ from sayso.channels.telegram import TelegramChannel
 
 
 class TelegramPhone:
+    shared = "-1001"
+
     def __init__(self, fake: FakeTelegram, **options: Any) -> None:
         self.fake = fake
         self.channel = TelegramChannel(TOKEN, api=fake.url, spacing=0, **options)
@@ -35,6 +37,9 @@ class TelegramPhone:
             or "ancelled" in m["text"]
             or "wait for you" in m["text"]
         ]
+
+    def shown_in(self, place: str) -> list[dict[str, Any]]:
+        return self.fake.shown(int(place))
 
     async def link(self, user: int, code: str) -> None:
         self.fake.write(user, f"/start {code}")
