@@ -1,6 +1,7 @@
 /** Decide several similar requests together, as a table: what they share is above it, and each row is complete. */
 
-import { useRef, useState, type ReactElement } from "react";
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { memo, useCallback, useEffect, useMemo, useRef, useState, type ReactElement } from "react";
 import { ApiError, api, type OneOfMany, type Outcome } from "../shared/api";
 import { Button } from "../shared/components/Button";
 import { Dialog } from "../shared/components/Dialog";
@@ -21,8 +22,8 @@ interface Props {
   requests: Request[];
   /** The size of the whole group. */
   count: number;
-  /** Whether more of the group is still being loaded. */
-  loading?: boolean;
+  /** How many of the group are loaded, while more are. */
+  loaded?: number;
   /** The requests that were selected in the list. */
   selected?: string[];
   onClose: () => void;
@@ -106,16 +107,131 @@ function isShared({ cell }: Column, requests: Request[]): boolean {
   return requests.length > 1 && requests.every((each) => cell(each) === cell(requests[0]!));
 }
 
+interface Table {
+  /** The requests that can be selected. */
+  complete: Request[];
+  /** What they all share. */
+  shared: Column[];
+  columns: Column[];
+}
+
+function tableOf(requests: Request[]): Table {
+  const complete = requests.filter((each) => !separateReason(each));
+  const all = columnsOf(complete.length ? complete : requests);
+  const shared = all.filter((column) => column.name !== "Request" && column.sum === undefined && isShared(column, complete));
+  return { complete, shared, columns: all.filter((column) => !shared.includes(column)) };
+}
+
+function isOutlier({ name, median }: Column, request: Request): boolean {
+  return median !== undefined && median > 0 && Number((request.args as Record<string, number>)[name]) >= OUTLIER * median;
+}
+
 function sumOf({ name }: Column, requests: Request[]): number {
   const sum = requests.reduce((total, each) => total + Number((each.args as Record<string, Json>)[name]), 0);
   return Number(sum.toFixed(6));
 }
 
-export function BulkDialog({ requests, count, loading, selected, onClose, onDecided }: Props): ReactElement {
+/** How many of the decisions that were not recorded are listed. */
+const MOST_PROBLEMS = 20;
+/** The estimated height of a row, until it is measured. */
+const ROW = 50;
+
+interface RowsProps {
+  requests: Request[];
+  columns: Column[];
+  picked: Set<string>;
+  box: HTMLElement;
+  onToggle: (id: string) => void;
+  /** Called when the last row is drawn, or is not any more. */
+  onLast: (drawn: boolean) => void;
+}
+
+/** The rows of the table, virtualized: those off the screen are one empty row above and one below. */
+function Rows({ requests, columns, picked, box, onToggle, onLast }: RowsProps): ReactElement {
+  const body = useRef<HTMLTableSectionElement>(null);
+  const [above, setAbove] = useState(0);
+  useEffect(() => {
+    setAbove(body.current!.getBoundingClientRect().top - box.getBoundingClientRect().top + box.scrollTop);
+  }, [columns, box]);
+  const list = useVirtualizer({
+    count: requests.length,
+    getScrollElement: () => box,
+    estimateSize: () => ROW,
+    getItemKey: (index) => requests[index]!.id,
+    scrollMargin: above,
+    overscan: 8,
+  });
+  const items = list.getVirtualItems();
+  const last = items.at(-1)?.index === requests.length - 1;
+  useEffect(() => onLast(last), [last, onLast]);
+  const before = items.length ? items[0]!.start - above : 0;
+  const after = items.length ? list.getTotalSize() - (items.at(-1)!.end - above) : 0;
+  return (
+    <tbody ref={body}>
+      {before > 0 && <tr aria-hidden="true" className="bulk-gap" style={{ height: before }} />}
+      {items.map(({ index, key }) => (
+        <Row
+          key={key}
+          index={index}
+          measure={list.measureElement}
+          request={requests[index]!}
+          columns={columns}
+          picked={picked.has(requests[index]!.id)}
+          onToggle={onToggle}
+        />
+      ))}
+      {after > 0 && <tr aria-hidden="true" className="bulk-gap" style={{ height: after }} />}
+    </tbody>
+  );
+}
+
+interface RowProps {
+  index: number;
+  request: Request;
+  columns: Column[];
+  picked: boolean;
+  measure: (row: HTMLTableRowElement | null) => void;
+  onToggle: (id: string) => void;
+}
+
+const Row = memo(function Row({ index, request, columns, picked, measure, onToggle }: RowProps): ReactElement {
+  const alone = separateReason(request);
+  return (
+    <tr ref={measure} data-index={index} aria-rowindex={index + 2} className="bulk-item">
+      <td>
+        <label className="bulk-check">
+          <input
+            type="checkbox"
+            aria-label={request.shown.title}
+            disabled={alone !== ""}
+            checked={picked}
+            onChange={() => onToggle(request.id)}
+          />
+        </label>
+      </td>
+      {alone ? (
+        <td colSpan={columns.length}>
+          <span className="wrap">{request.shown.title}</span>
+          <p className="muted small">Decide this one separately: {alone}.</p>
+        </td>
+      ) : (
+        columns.map((column) => (
+          <td key={column.name} data-label={visible(column.name)} className={column.sum === undefined ? "wrap" : "number"}>
+            {column.cell(request)}
+            {isOutlier(column, request) && <strong className="bulk-warning small"> far above the others</strong>}
+          </td>
+        ))
+      )}
+    </tr>
+  );
+});
+
+export function BulkDialog({ requests, count, loaded, selected, onClose, onDecided }: Props): ReactElement {
   const opened = useRef(Date.now());
   const me = useMe();
   const offline = useOffline();
   const [picked, setPicked] = useState(new Set(selected));
+  const [last, setLast] = useState(false);
   const [ended, setEnded] = useState(false);
   const [rejecting, setRejecting] = useState(false);
   /** The approval waits for its confirmation. */
@@ -124,14 +240,18 @@ export function BulkDialog({ requests, count, loading, selected, onClose, onDeci
   const [message, setMessage] = useState("");
   const [busy, setBusy] = useState(false);
   const [problems, setProblems] = useState<string[]>([]);
-  const chosen = requests.filter((request) => picked.has(request.id));
+  const [box, setBox] = useState<HTMLElement | null>(null);
+  const { complete, shared, columns } = useMemo(() => tableOf(requests), [requests]);
+  const chosen = useMemo(() => requests.filter((request) => picked.has(request.id)), [requests, picked]);
   const named = (id: string) => requests.find((request) => request.id === id)?.shown.title ?? id;
-  const toggle = (id: string) => {
-    const next = new Set(picked);
-    if (!next.delete(id)) next.add(id);
-    setPicked(next);
+  const toggle = useCallback((id: string) => {
+    setPicked((old) => {
+      const next = new Set(old);
+      if (!next.delete(id)) next.add(id);
+      return next;
+    });
     setArmed(false);
-  };
+  }, []);
   const send = async (type: "approve" | "reject") => {
     setBusy(true);
     setProblems([]);
@@ -148,7 +268,7 @@ export function BulkDialog({ requests, count, loading, selected, onClose, onDeci
       const done = items.filter((item) => item.error === undefined).map((item) => item.id);
       if (done.length) {
         toast(
-          `${type === "approve" ? "Approved" : "Rejected"} ${done.length} of ${chosen.length}`,
+          `${type === "approve" ? "Approved" : "Rejected"} ${thousands(done.length)} of ${thousands(chosen.length)}`,
           failed.length ? "info" : "good",
         );
         onDecided(done);
@@ -162,22 +282,14 @@ export function BulkDialog({ requests, count, loading, selected, onClose, onDeci
     setArmed(false);
     setBusy(false);
   };
-  const many =
-    count > requests.length
-      ? `The first ${requests.length} of ${thousands(count)}`
-      : String(requests.length);
-  const complete = requests.filter((each) => !separateReason(each));
-  const found = columnsOf(complete.length ? complete : requests);
-  const shared = found.filter((column) => column.name !== "Request" && column.sum === undefined && isShared(column, complete));
-  const columns = found.filter((column) => !shared.includes(column));
+  const many = `${count > requests.length && loaded === undefined ? `The first ${thousands(requests.length)} of ` : ""}${thousands(count)}`;
   // A column off the screen would not be read.
   const stacked = useMediaQuery("(max-width: 820px)") || columns.length > MOST_COLUMNS;
   const open = complete.map(({ id }) => id);
   const all = open.length > 0 && open.every((id) => picked.has(id));
   const first = requests[0]!;
-  const isOutlier = ({ name, median }: Column, request: Request) =>
-    median !== undefined && median > 0 && Number((request.args as Record<string, number>)[name]) >= OUTLIER * median;
-  const wait = loading ? `Loading ${thousands(requests.length)} of ${thousands(count)}…` : "";
+  const loading = loaded !== undefined;
+  const wait = loading ? `Loading ${thousands(loaded)} of ${thousands(count)}…` : "";
   const reason = offline || wait || (ended ? "" : "Scroll to the end of the list first.");
   const rejectable = requests.filter((each) => each.can.includes("reject")).map(({ id }) => id);
   const totals = columns.filter(({ sum }) => sum !== undefined);
@@ -187,7 +299,7 @@ export function BulkDialog({ requests, count, loading, selected, onClose, onDeci
   };
   return (
     <Dialog title={`${many} ${count === 1 ? "request" : "requests"} for ${toolName(requests[0]!)}`} onClose={onClose} wide>
-      <div className="bulk-list" role="region" aria-label="Requests to decide" tabIndex={0}>
+      <div className="bulk-list" role="region" aria-label="Requests to decide" tabIndex={0} ref={setBox}>
         <p className="muted wrap">
           Asked by {first.shown.agent}.
         </p>
@@ -201,56 +313,31 @@ export function BulkDialog({ requests, count, loading, selected, onClose, onDeci
             ))}
           </dl>
         )}
-        <table className={`bulk-table${stacked ? " bulk-stacked" : ""}`}>
+        <table className={`bulk-table${stacked ? " bulk-stacked" : ""}`} aria-rowcount={requests.length + 1}>
           <thead>
             <tr>
               <th scope="col">
-                <input
-                  type="checkbox"
-                  aria-label="Select all"
-                  disabled={open.length === 0 || loading}
-                  checked={all}
-                  onChange={() => setPicked(new Set(all ? [] : open))}
-                />
+                <label className="bulk-check">
+                  <input
+                    type="checkbox"
+                    aria-label="Select all"
+                    disabled={open.length === 0 || loading}
+                    checked={all}
+                    onChange={() => {
+                      setPicked(new Set(all ? [] : open));
+                      setArmed(false);
+                    }}
+                  />
+                </label>
               </th>
               {columns.map(({ name }) => (
-                <th scope="col" key={name}>
+                <th scope="col" key={name} className={name === "Request" ? "bulk-title" : undefined}>
                   {visible(name)}
                 </th>
               ))}
             </tr>
           </thead>
-          <tbody>
-            {requests.map((request) => {
-              const alone = separateReason(request);
-              return (
-                <tr key={request.id} className="bulk-item">
-                  <td>
-                    <input
-                      type="checkbox"
-                      aria-label={request.shown.title}
-                      disabled={alone !== ""}
-                      checked={picked.has(request.id)}
-                      onChange={() => toggle(request.id)}
-                    />
-                  </td>
-                  {alone ? (
-                    <td colSpan={columns.length}>
-                      <span className="wrap">{request.shown.title}</span>
-                      <p className="muted small">Decide this one separately: {alone}.</p>
-                    </td>
-                  ) : (
-                    columns.map((column) => (
-                      <td key={column.name} data-label={visible(column.name)} className={column.sum === undefined ? "wrap" : "number"}>
-                        {column.cell(request)}
-                        {isOutlier(column, request) && <strong className="bulk-warning small"> far above the others</strong>}
-                      </td>
-                    ))
-                  )}
-                </tr>
-              );
-            })}
-          </tbody>
+          {box && <Rows requests={requests} columns={columns} picked={picked} box={box} onToggle={toggle} onLast={setLast} />}
           {totals.length > 0 && (
             <tfoot>
               {[["Sum", complete] as const, ...(chosen.length ? [["Selected", chosen] as const] : [])].map(([label, rows]) => (
@@ -266,13 +353,14 @@ export function BulkDialog({ requests, count, loading, selected, onClose, onDeci
             </tfoot>
           )}
         </table>
-        <EndMark name="the list" onSeen={() => setEnded(true)} />
+        {last && !loading && <EndMark name="the list" onSeen={() => setEnded(true)} />}
       </div>
       {problems.length > 0 && (
         <Notice tone="bad" title="Not recorded">
-          {problems.map((problem) => (
+          {problems.slice(0, MOST_PROBLEMS).map((problem) => (
             <p key={problem}>{problem}</p>
           ))}
+          {problems.length > MOST_PROBLEMS && <p>And {thousands(problems.length - MOST_PROBLEMS)} more.</p>}
         </Notice>
       )}
       {rejecting && (
@@ -301,7 +389,7 @@ export function BulkDialog({ requests, count, loading, selected, onClose, onDeci
           disabled={busy || offline !== "" || chosen.length === 0}
           onClick={() => (rejecting ? void send("reject") : setRejecting(true))}
         >
-          {rejecting ? `Send ${chosen.length} ${chosen.length === 1 ? "rejection" : "rejections"}` : `Reject ${chosen.length}`}
+          {rejecting ? `Send ${thousands(chosen.length)} ${chosen.length === 1 ? "rejection" : "rejections"}` : `Reject ${thousands(chosen.length)}`}
         </Button>
         {!rejecting && (
           <Button
@@ -310,7 +398,7 @@ export function BulkDialog({ requests, count, loading, selected, onClose, onDeci
             disabled={busy || reason !== "" || chosen.length === 0}
             onClick={() => (armed ? void send("approve") : setArmed(true))}
           >
-            {armed ? `Confirm: approve ${chosen.length}` : `Approve ${chosen.length}`}
+            {armed ? `Confirm: approve ${thousands(chosen.length)}` : `Approve ${thousands(chosen.length)}`}
           </Button>
         )}
       </div>

@@ -23,7 +23,7 @@ import { useMediaQuery } from "./useMediaQuery";
 import { useUndone } from "../shared/undo";
 
 /** The most requests that are decided together. */
-const MOST_TOGETHER = 1_000;
+const MOST_TOGETHER = 10_000;
 /** The most rows to load to find the request of a link. */
 const MOST_LOADED = 2_000;
 
@@ -60,7 +60,7 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
   const [folded, fold] = useFolding();
   /** Set when a row is opened with Enter, which moves the focus to the request. A click, j and k leave it in the list. */
   const entering = useRef(false);
-  const [bulk, setBulk] = useState<{ requests: Request[]; count: number; loading?: boolean; picked?: string[] } | null>(null);
+  const [bulk, setBulk] = useState<{ requests: Request[]; count: number; loaded?: number; picked?: string[] } | null>(null);
   const [selected, setSelected] = useState<string[]>([]);
   const [focusTarget, setFocusTarget] = useState<FocusTarget | null>(null);
   const text = query.toString();
@@ -169,20 +169,19 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
   };
   const decideTogether = async (group: RequestGroup) => {
     const { items, more } = inbox.rowsOf(groupKey(group));
-    const show = (rows: Request[], loading: boolean) => {
-      const requests = rows.filter(({ status }) => status === "pending").slice(0, MOST_TOGETHER);
-      setBulk((old) => (requests.length && (old || rows === first) ? { requests, count: group.count, loading } : old));
-    };
+    const pending = (rows: Request[]) => rows.filter(({ status }) => status === "pending").slice(0, MOST_TOGETHER);
     let rows = more && items.length === 0 ? await inbox.load(group) : items;
-    const first = rows;
-    show(rows, more);
+    const requests = pending(rows);
+    if (requests.length === 0) return;
+    setBulk({ requests, count: group.count, loaded: rows.length });
     while (rows.length < Math.min(group.count, MOST_TOGETHER)) {
       const next = await inbox.load(group);
       if (next.length <= rows.length) break;
       rows = next;
-      show(rows, true);
+      // The table shows the first page until all are here: to lay it out again for each page would take long.
+      setBulk((old) => old && { ...old, loaded: next.length });
     }
-    show(rows, false);
+    setBulk((old) => old && { requests: pending(rows), count: group.count });
   };
   const empty = inbox.groups.length === 0;
   const arrived = thousands(inbox.arrived);
@@ -268,7 +267,7 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
         <BulkDialog
           requests={bulk.requests}
           count={bulk.count}
-          loading={bulk.loading}
+          loaded={bulk.loaded}
           selected={bulk.picked}
           onClose={() => setBulk(null)}
           onDecided={(done) => {

@@ -11,6 +11,8 @@ import type { FilterValues, Groups, Page, Request, RequestGroup } from "../share
 import { groupKey, groupOf, isAfterLoaded, requestGroupKey, sortGroups, type Rows, type Sort } from "./order";
 
 const PAGE = 100;
+/** The rows to load at once after the first page: the most that the server gives. */
+const NEXT_PAGE = 200;
 /** The most rows to look up when they are no longer pending, to show how they ended. */
 const LOOKED_UP = 10;
 /** Milliseconds in which a decided request is ignored in lists, which may have been read before the decision. */
@@ -164,7 +166,7 @@ export function useInbox(query: Query, sort: Sort): Inbox {
     const known = reading.current.get(under);
     if (known) return known;
     const { kind, agent, tool, risk } = group;
-    const wanted = { ...query, kind, agent, tool, risk, limit: PAGE, after: items.length ? next : null };
+    const wanted = { ...query, kind, agent, tool, risk, limit: NEXT_PAGE, after: items.length ? next : null };
     const promise = api
       .requests(wanted)
       .then((page) => {
@@ -200,8 +202,9 @@ export function useInbox(query: Query, sort: Sort): Inbox {
     items: state.groups.flatMap((group) => rowsOf(groupKey(group)).items),
     reload: useCallback(() => setTurn((count) => count + 1), []),
     load,
-    remove: (ids) => {
-      const gone = Object.values(state.rows).flatMap(({ items }) => items.filter(({ id }) => ids.includes(id)));
+    remove: (decided) => {
+      const ids = new Set(decided);
+      const gone = Object.values(state.rows).flatMap(({ items }) => items.filter(({ id }) => ids.has(id)));
       latest.current.removed = gone.map((request) => ({ request, at: Date.now() }));
       const left = byGroup(gone);
       setState((old) => ({
@@ -210,8 +213,8 @@ export function useInbox(query: Query, sort: Sort): Inbox {
         yours: old.yours - gone.length,
         groups: old.groups
           .map((group) => ({ ...group, count: group.count - (left.get(groupKey(group))?.length ?? 0) }))
-          .filter((group) => group.count > 0 || old.rows[groupKey(group)]?.items.some(({ id }) => !ids.includes(id))),
-        rows: mapItems(old.rows, (items) => items.filter(({ id }) => !ids.includes(id))),
+          .filter((group) => group.count > 0 || old.rows[groupKey(group)]?.items.some(({ id }) => !ids.has(id))),
+        rows: mapItems(old.rows, (items) => items.filter(({ id }) => !ids.has(id))),
       }));
     },
     update: (request) =>
