@@ -121,7 +121,7 @@ def test_very_many_calls_stay_usable(payments: Demo, open_page: Open) -> None:
     expect(approve).to_be_disabled()  # the end was not on the screen
     box = dialog.locator(".bulk-list")
     assert box.locator("tbody tr").count() < 60
-    box.evaluate("(box) => box.scrollTo(0, 700 * (box.scrollHeight / %d))" % VERY_MANY)
+    box.evaluate(f"(box) => box.scrollTo(0, 700 * (box.scrollHeight / {VERY_MANY}))")
     expect(dialog.get_by_text("far above the others")).to_be_visible()
     box.focus()
     began = time.monotonic()
