@@ -15,6 +15,8 @@ from row_key_thief import authenticate_rows
 from waiting import until
 
 import sayso
+from sayso.channels.kit.health import HealthNotes
+from sayso.channels.kit.planner import Target, new_delivery
 from sayso.cli.doctor_stores import span
 from sayso.engine.commands import Note
 from sayso.gate.scope import RunScope
@@ -295,6 +297,23 @@ def test_watch_prints_what_changes_and_serves_gauges(world: World) -> None:
     assert "schema" not in second  # a line that stays the same is printed once
     assert first.lstrip().startswith("0 ")
     assert second.lstrip().startswith("1 ")
+
+
+def test_channel_that_fails_or_is_not_sent_is_wrong(world: World) -> None:
+    store = open_store(world.url)
+    assert "channel" not in checks(world)
+    HealthNotes(store, "mail").note()
+    assert checks(world)["channel"]["text"].startswith("mail: last sent 20")
+    row = new_delivery("mail", Target("77", "ana"), "req_1", "d", "asked", store.now() - HOURS)
+    store.put_deliveries([row])
+    late = checks(world, code=1)["channel"]["text"]
+    assert late.startswith("mail: 1 message to send, overdue by 3 h: start `sayso serve`")
+    HealthNotes(store, "mail").note("OSError: no route")
+    store.put_deliveries([row._replace(version=1, attempts=1, error="OSError: no route")])
+    assert checks(world, code=1)["channel"]["text"] == (
+        "mail: 1 message tried again, because the last one failed: OSError: no route"
+    )
+    store.close()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from contextlib import closing, suppress
 from threading import Barrier, Thread
 
 import pytest
@@ -11,11 +11,14 @@ from postgres_server import shared_url, why_not
 from served import Serve
 
 import sayso
+from sayso.channels.kit.planner import Target, new_delivery
 from sayso.keys import Keyring, new_key
 from sayso.server.monitoring import Metrics, StoreMetrics
+from sayso.stores import open_store
 from sayso.stores.memory import MemoryStore
 from sayso.stores.postgres import PostgresStore
 from sayso.testing import FakeClock, ScriptedModel, call, say
+from sayso.types import SECOND
 
 
 class Scrape:
@@ -64,6 +67,21 @@ def test_time_to_decision_is_observed(store: MemoryStore, clock: FakeClock) -> N
     assert page["sayso_decision_seconds_sum"] == 90
     assert page['sayso_events_total{type="decided"}'] == 1
     assert scrape()["sayso_decision_seconds_count"] == 1  # once, however often it is scraped
+
+
+def test_messages_are_due_until_they_are_sent(each_url: str) -> None:
+    with closing(open_store(each_url)) as store:
+        now = store.now()
+        due, later = (
+            new_delivery("mail", Target("a@example.com"), f"req_{number}", "d", "asked", at)
+            for number, at in enumerate([now - 75 * SECOND, now + 3600 * SECOND])
+        )
+        seen = due._replace(id="seen", state="seen")
+        store.put_deliveries([due, later._replace(error="OSError"), seen])
+        page = Scrape(store)()
+    assert page['sayso_deliveries_due{channel="mail"}'] == 1
+    assert 75 <= page['sayso_deliveries_due_oldest_seconds{channel="mail"}'] < 375
+    assert page['sayso_deliveries_failing{channel="mail"}'] == 1
 
 
 def test_expired_request_is_overdue_until_it_is_closed(

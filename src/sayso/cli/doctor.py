@@ -24,6 +24,7 @@ import typer
 
 import sayso
 from sayso import codec, text
+from sayso.channels.kit.health import read_health
 from sayso.channels.layout import Line, name
 from sayso.cli import common, output
 from sayso.cli.common import Exit, Usage, reading
@@ -34,7 +35,7 @@ from sayso.errors import KeyMissing, NotFound, SaysoError, StoreError, UnknownKe
 from sayso.keys import ENVIRONMENT
 from sayso.rows import Credential, Person
 from sayso.stores.address import address_of
-from sayso.stores.base import Query, Store
+from sayso.stores.base import Backlog, Query, Store
 from sayso.stores.row_checks import row_wrong
 from sayso.types import SECOND, Micros, moment
 
@@ -376,6 +377,9 @@ _EXPIRED = (
     "WHERE list_status IN ('asked', 'in_doubt') AND list_status = 'asked' "
     "AND coalesce(expires_at, 4611686018427387904) <= ?"
 )
+#: A webhook's channel is named after a hash: show so many characters of it.
+_CHANNEL = 20
+_HEALTH = "SELECT name FROM cursor WHERE name >= 'health:' AND name < 'health;'"
 # Runs that are ready or leased, oldest first.
 _TAKEN_UP = "SELECT id, thread, agent FROM run WHERE ready_at IS NOT NULL ORDER BY ready_at LIMIT ?"
 _LAST_EVENTS = (
@@ -473,6 +477,29 @@ def _last_failure(
     return None
 
 
+def _channels(store: Store, rows: Rows) -> Iterator[Check]:
+    """Report channels whose messages fail, or that no process sends."""
+    now = store.now()
+    backlogs = store.vitals().backlogs
+    channels = {row[0].removeprefix("health:") for row in rows(_HEALTH, ())} | {*backlogs}
+    for channel in sorted(channels):
+        health = read_health(store, channel)
+        backlog = backlogs.get(channel, Backlog(0, 0, None))
+        late = 0.0 if backlog.since is None else _late(now, backlog.since)
+        title = f"{channel[:_CHANNEL]}:"
+        if backlog.failing and health.failing:
+            waiting = text.many(backlog.failing, "message")
+            words = f"{title} {waiting} tried again, because the last one failed: {health.error}"
+            yield Check("channel", "wrong", words)
+        elif late > _GRACE:
+            words = f"{title} {text.many(backlog.due, 'message')} to send, overdue by {span(late)}"
+            words += ": start `sayso serve` or `sayso worker` with the options of this channel"
+            yield Check("channel", "wrong", words)
+        elif health.sent_at:
+            words = f"{title} last sent {moment(health.sent_at):%Y-%m-%d %H:%M} UTC"
+            yield Check("channel", "ok", words)
+
+
 def _late(now: Micros, *times: Micros) -> float:
     return (now - min(times)) / SECOND if times else 0.0
 
@@ -498,6 +525,6 @@ def _sealed(store: Store, rows: Rows) -> Iterator[Check]:
 
 _CHECKS: tuple[Callable[[Store, Rows], Iterator[Check]], ...] = (
     *(_key, _needed_keys, _clock, _restored),
-    *(_waiting, _overdue, _due, _broken, _sealed),
+    *(_waiting, _overdue, _due, _broken, _channels, _sealed),
     *(_people, _tier),
 )

@@ -311,7 +311,15 @@ class StoreMetrics:
         words = "Age of the oldest event that no seal covers"
         yield _gauge("seal_lag_seconds", words, age(vitals.unsealed_since))
         words = "Messages and webhooks that failed and are tried again, by channel"
-        yield _gauges("deliveries_failing", words, "channel", vitals.failing)
+        backlogs = vitals.backlogs
+        failing = {name: backlog.failing for name, backlog in backlogs.items()}
+        yield _gauges("deliveries_failing", words, "channel", failing)
+        words = "Messages and webhooks that should have been sent or updated, by channel"
+        due = {name: backlog.due for name, backlog in backlogs.items()}
+        yield _gauges("deliveries_due", words, "channel", due)
+        words = "How long the first of them has been due"
+        ages = {name: age(backlog.since) for name, backlog in backlogs.items()}
+        yield _gauges("deliveries_due_oldest_seconds", words, "channel", ages)
         if vitals.pool is not None:
             yield from _pool_metrics(vitals.pool)
 

@@ -254,6 +254,17 @@ class PoolUse(NamedTuple):
 MOST_COUNTED = 10_000
 
 
+class Backlog(NamedTuple):
+    """Messages of a channel: how many failed and are tried again, and how many are due.
+
+    A message is due if it should have been sent or updated ``since`` that time.
+    """
+
+    failing: int
+    due: int
+    since: Micros | None
+
+
 class Vitals(NamedTuple):
     """Whether someone works on what a store holds. Counts stop at ``MOST_COUNTED``."""
 
@@ -268,8 +279,8 @@ class Vitals(NamedTuple):
     #: Events that no seal covers, and when the first of them was written.
     unsealed: int
     unsealed_since: Micros | None
-    #: Messages and webhooks that failed and are tried again, by channel.
-    failing: dict[str, int]
+    #: Messages and webhooks that are not delivered yet, by channel.
+    backlogs: dict[str, Backlog]
     #: ``None`` if callers never wait for a connection.
     pool: PoolUse | None = None
 

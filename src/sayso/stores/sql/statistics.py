@@ -17,6 +17,7 @@ from math import gcd
 from sayso.stores.base import (
     MOST_COUNTED,
     NEVER,
+    Backlog,
     DecisionTime,
     OpenAges,
     Tallies,
@@ -69,9 +70,11 @@ _OVERDUE = (
     f"ORDER BY coalesce(expires_at, {NEVER}) LIMIT {MOST_COUNTED}) AS overdue "
     "WHERE list_status = 'asked'"
 )
-_FAILING = (
-    "SELECT channel, count(*) FROM (SELECT channel, error FROM delivery "
-    f"WHERE next_at IS NOT NULL LIMIT {MOST_COUNTED}) AS waiting WHERE error <> '' GROUP BY channel"
+_BACKLOGS = (
+    "SELECT channel, sum(failing), count(due_at), min(due_at) FROM (SELECT channel, "
+    "CASE WHEN error <> '' THEN 1 ELSE 0 END AS failing, "
+    "CASE WHEN next_at <= ? AND state <> 'seen' THEN next_at END AS due_at "
+    f"FROM delivery WHERE next_at IS NOT NULL LIMIT {MOST_COUNTED}) AS waiting GROUP BY channel"
 )
 
 
@@ -152,5 +155,5 @@ def vitals(rows: Rows, now: Micros) -> Vitals:
         overdue_since=overdue_since,
         unsealed=unsealed.events,
         unsealed_since=unsealed.oldest,
-        failing=dict(rows(_FAILING, ())),
+        backlogs={row[0]: Backlog(int(row[1]), *row[2:]) for row in rows(_BACKLOGS, (now,))},
     )
