@@ -140,6 +140,8 @@ class _Presence:
             log.debug("the row of this process stays until it is stale: %s", error)
         finally:
             entry.writing.release()
+            with self._changed:
+                self._changed.notify()  # the OS thread ends with the last store
 
     def leave_all(self) -> None:
         for store in list(self._entries):
