@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
 from pathlib import Path
+
+from programs import uv
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -74,11 +75,11 @@ def floors(extra: str) -> list[str]:
 def story(extra: str, pins: list[str], folder: Path) -> bool:
     """Run a story with these versions. Return whether it passed."""
     python = folder / "bin" / "python"
-    uv = ["uv", "--quiet"]
-    subprocess.run([*uv, "venv", "--python", sys.executable, str(folder)], check=True)
+    tool = [uv(), "--quiet"]
+    subprocess.run([*tool, "venv", "--python", sys.executable, str(folder)], check=True)
     ours = str(ROOT) if pins else f"{ROOT}[{extra}]"
     wanted = [*pins, *TOOLS, *MORE_TOOLS.get(extra, ()), "-e", ours]
-    subprocess.run([*uv, "pip", "install", "--python", str(python), *wanted], check=True)
+    subprocess.run([*tool, "pip", "install", "--python", str(python), *wanted], check=True)
     done = subprocess.run(
         [str(python), "-m", "pytest", "-q", "-n", "1", "--dist", "loadfile", *STORIES[extra]],
         cwd=ROOT,
@@ -106,9 +107,6 @@ def main() -> int:
     parser.add_argument("extra", nargs="*", choices=[*STORIES, []], help="an adapter's extra")
     parser.add_argument("--at", help="one version of its framework, instead of both ends")
     given = parser.parse_args()
-    if shutil.which("uv") is None:
-        print("this needs uv: pip install uv", file=sys.stderr)
-        return 2
     passed = True
     for extra in given.extra or STORIES:
         ends = [floors(extra), []]

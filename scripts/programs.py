@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 #: First one without a window, in which tests take half the time.
 _BROWSERS = (
@@ -42,6 +43,14 @@ def _playwrights_own() -> str | None:
     with sync_playwright() as playwright:
         path = playwright.chromium.executable_path
     return path if os.path.exists(path) else None
+
+
+def uv() -> str:
+    """Return the path of uv, which the Makefile installs where there is none."""
+    path = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
+    if path is None:
+        raise SystemExit("this needs uv: pip install uv")
+    return path
 
 
 def pgbouncer() -> str | None:

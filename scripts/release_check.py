@@ -32,6 +32,8 @@ from pathlib import Path
 from typing import NamedTuple
 from zipfile import ZipFile
 
+from programs import uv
+
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 VERSION: str = PROJECT["version"]
@@ -107,14 +109,6 @@ def run(*command: str | Path, cwd: Path = ROOT) -> str:
     if done.returncode:
         raise SystemExit(f"{' '.join(map(str, command))}\n{done.stdout[-4000:]}")
     return done.stdout
-
-
-def uv() -> str:
-    """Return the path of uv, which the Makefile installs where there is none."""
-    path = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
-    if path is None:
-        raise SystemExit("this needs uv: pip install uv")
-    return path
 
 
 def pythons() -> list[str]:
