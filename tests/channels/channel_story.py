@@ -103,6 +103,16 @@ class ChannelStory:
         assert request.decision is not None
         assert (request.status, request.decision.message) == ("rejected", "too much")
 
+    async def test_long_reason_is_cut_in_every_copy(self, world: KitWorld, phone: Phone) -> None:
+        world.people("ana")
+        async with world.running(phone.channel):
+            await self.started(world, phone, ("ana", 77))
+            request_id = await world.ask()
+            await self.one(phone, 77)
+            await world.inbox.reject(request_id, "😡 no! " * 1000, by="ana")
+            await self.outcome(phone, 77, "Rejected by ana")
+            assert 0 < phone.shown(77)[-1]["text"].count("no!") < 100
+
     @pytest.mark.parametrize(
         "wrong", ["unlinked", "other person", "forwarded", "made up", "removed"]
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from kit_world import PAGE, FakeChannel, KitWorld
@@ -10,12 +12,14 @@ from waiting import until_async
 
 import sayso
 import sayso.audit
+from sayso.channels.kit.cards import card_of
+from sayso.channels.kit.courier import read_request
 from sayso.channels.kit.desk import FOREIGN, STALE, Press, button_value
 from sayso.channels.kit.service import ChannelService
 from sayso.inbox import create_token, remove_person, revoke_token, set_stand_in
 from sayso.inbox.accounts import linked_person, new_code
 from sayso.rows import Delivery
-from sayso.types import SECOND, Reviewer
+from sayso.types import SECOND, EarlierRejection, Reviewer
 
 
 async def test_press_decides_and_updates_every_copy(world: KitWorld) -> None:
@@ -176,6 +180,30 @@ async def test_many_requests_are_one_digest(world: KitWorld) -> None:
         await until_async(lambda: world.store.count_deliveries() == {("telegram", "closed"): 1})
         request_id = await world.ask("after")
         assert (await world.sends(2))[1][0].request == request_id
+
+
+@pytest.mark.parametrize("long", ["an earlier rejection", "many rejections", "a risk"])
+async def test_facts_that_are_cut_take_the_buttons(world: KitWorld, long: str) -> None:
+    """Facts are read before one decides, like arguments."""
+    world.person("ana", "77")
+    async with world.running():
+        await world.ask()
+        ((row, _),) = await world.sends(1)
+    pair = read_request(world.store, row.request)
+    assert pair is not None
+    call, request = pair
+    rejections = {"an earlier rejection": ["😡" * 1000], "many rejections": ["no"] * 40}
+    refusals = [
+        EarlierRejection(id=f"ref_{number}", by="ana", message=message)
+        for number, message in enumerate(rejections.get(long, []))
+    ]
+    reasons = ("new to us " * 300,) if long == "a risk" else ()
+    risk = replace(request.risk, reasons=reasons)
+    request = replace(request, refusals=tuple(refusals), risk=risk)
+    card = card_of(call, request, row, PAGE, datetime.now(UTC))
+    assert card.buttons == ()
+    assert "is cut" in card.why
+    assert len(card.text().encode("utf-16-le")) < 2 * 4096
 
 
 async def test_stand_in_gets_messages_of_absent_person(world: KitWorld) -> None:

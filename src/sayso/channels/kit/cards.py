@@ -20,13 +20,17 @@ from sayso.rows import Call, Delivery
 from sayso.types import ASSURANCE, HIGH_RISKS, Request
 from sayso.views import converted_arguments
 
-#: Lines and characters of a message's body. Platforms take 3,000 characters and more.
+#: Lines and size of what a message shows of a request, and as much again of its facts. With the
+#: title and the link that is below what platforms take: 4,096 UTF-16 units, 3,000 in one block.
 MOST_LINES = 30
 MOST_TEXT = 1500
+_MOST_TITLE = 300
+_MOST_REASON = 500
 _MOST_OPTIONS = 8
 _MOST_LABEL = 60
 #: A form has a field for each argument.
 _MOST_FIELDS = 20
+_MOST_NAME = 100
 #: How many characters of the digest a button repeats.
 PREFIX = 8
 
@@ -84,7 +88,9 @@ def card_of(
     """
     link = f"{page.rstrip('/')}/inbox/{request.id}" if page else ""
     masked = mask_request(request)
-    title = masked_title(request, masked.request)
+    title = whole_title = masked_title(request, masked.request)
+    if _size(title) > _MOST_TITLE:
+        title = f"{title[: _MOST_TITLE // 2]}…"
     if not delivery.person:  # everyone in a shared channel reads it
         kind = {"question": "Question", "in_doubt": "In doubt"}.get(request.kind, "Approval")
         tool = text.inline(request.tool or "")
@@ -94,16 +100,22 @@ def card_of(
         outcome = "This message is out of date: a newer one follows, or open the request."
     if outcome:
         return Card(title=title, link=link, outcome=outcome)
-    facts = tuple(_facts(request, masked, shared=not delivery.person))
+    facts = list(_facts(request, masked, shared=not delivery.person))
     if not delivery.person:
         why = "Open the request to see what it is about and to decide."
-        return Card(title=title, facts=facts, link=link, why=why)
-    lines, rest = _cut(list(_lines(masked.request)))
-    why = refusal_of(call, request, masked, rest, chat=chat)
-    buttons = () if why else tuple(_buttons(request, masked.request))
-    if rest:
-        lines = [*lines, f"… {text.many(rest, 'more line')}"]
-    return Card(title=title, facts=facts, lines=tuple(lines), link=link, buttons=buttons, why=why)
+        return Card(title=title, facts=tuple(facts), link=link, why=why)
+    shown_facts, more_facts = _cut(facts)
+    lines, more_lines = _cut(list(_lines(masked.request)))
+    is_cut = title != whole_title or more_facts > 0 or more_lines > 0
+    why = refusal_of(call, request, masked, is_cut=is_cut, chat=chat)
+    return Card(
+        title=title,
+        facts=(*shown_facts, *_rest(more_facts)),
+        lines=(*lines, *_rest(more_lines)),
+        link=link,
+        buttons=() if why else tuple(_buttons(request, masked.request)),
+        why=why,
+    )
 
 
 def code_of(keys: Keyring, row: Delivery) -> str:
@@ -147,10 +159,14 @@ def outcome_of(request: Request, now: datetime, *, shared: bool = False) -> str:
     if decision.on_behalf_of:
         by += f" for {text.inline(decision.on_behalf_of)}"
     message = "" if shared else text.inline(decision.message)
+    if _size(message) > _MOST_REASON:
+        message = f"{message[: _MOST_REASON // 2]}…"
     return f"{done} by {by}, {clock(decision.at, now)}" + (f": {message}" if message else "")
 
 
-def refusal_of(call: Call, request: Request, masked: MaskedRequest, cut: int, *, chat: bool) -> str:
+def refusal_of(
+    call: Call, request: Request, masked: MaskedRequest, *, is_cut: bool, chat: bool
+) -> str:
     """Return why nobody may decide a request in a chat; "" if they may."""
     terms = call.terms
     named = terms.assurance == "chat"
@@ -158,7 +174,7 @@ def refusal_of(call: Call, request: Request, masked: MaskedRequest, cut: int, *,
         return "Open the request to decide."
     if request.kind == "in_doubt":
         return "Open the request: it may have run, so read what is known about it first."
-    if cut:
+    if is_cut:
         return "Open the request to see all of it and to decide: this message is cut."
     if masked.masked:
         return "Open the request to decide: this message has something masked."
@@ -189,6 +205,7 @@ def _buttons(request: Request, shown: Request) -> Iterator[Button]:
         if "approve" in allowed:
             yield Button("approve", "Approve")
         form = request.written is None and 0 < len(request.args) <= _MOST_FIELDS
+        form = form and all(len(name) <= _MOST_NAME for name in request.args)
         if "edit" in allowed and form and shown.args == request.args:
             yield Button("edit", "Edit…")
     yield Button("reject", "Reject")
@@ -248,7 +265,16 @@ def _cut(lines: list[str]) -> tuple[list[str], int]:
     """Return the lines that fit into a message, and how many do not."""
     size = 0
     for number, line in enumerate(lines):
-        size += len(line) + 1
+        size += _size(line) + 1
         if number == MOST_LINES or size > MOST_TEXT:
             return lines[:number], len(lines) - number
     return lines, 0
+
+
+def _rest(count: int) -> list[str]:
+    return [f"… {text.many(count, 'more line')}"] if count else []
+
+
+def _size(words: str) -> int:
+    """Return the size of a text as platforms count it, in UTF-16 units."""
+    return len(words.encode("utf-16-le", "surrogatepass")) // 2
