@@ -251,6 +251,15 @@ def test_reviewer_gets_no_page_of_channels(world: World, open_page: Open) -> Non
     expect(page.get_by_role("link", name="Channels of this server")).to_have_count(0)
 
 
+def test_chat_user_sets_own_notifications(world: World, open_page: Open) -> None:
+    page = world.enter(open_page, "cleo", "chat")
+    world.open_notifications(page)
+    form = card(page, "When messages reach you")
+    form.get_by_role("checkbox", name="Only while I am away").check()
+    form.get_by_role("button", name="Save").click()
+    until(lambda: '"only_away": true' in getattr(world.store.person("cleo"), "notices", ""))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("size", "scheme"), VIEWS)
 def test_pages_fit_and_are_accessible(

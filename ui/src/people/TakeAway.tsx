@@ -112,6 +112,7 @@ export function credentialLine(credential: Credential): string {
   if (kind === "passkey") return `Passkey: ${visible(device)}`;
   if (kind === "push") return `Push messages: ${visible(device)}`;
   if (kind === "chat") return `Chat account: ${visible(device)}`;
+  if (kind === "code") return `Linking code ${id}`;
   return `${kind === "link" ? "Sign-in link" : "Token"} ${id}`;
 }
 
