@@ -66,15 +66,25 @@ def seal_moved(
 
 
 # A run can be pruned when it ended, its thread had no event since the limit, and no open call waits
-# for its end: that call would start the run again.
+# for its end: that call would start the run again. Written so that PostgreSQL looks at one run
+# after the other, and does not read all events and calls first.
 _OVER = (
-    "SELECT thread, id FROM run WHERE {} AND status IN ('done', 'failed', 'cancelled') "
-    "AND NOT EXISTS (SELECT 1 FROM event WHERE event.thread = run.thread AND event.at >= ?) "
-    "AND NOT EXISTS (SELECT 1 FROM call WHERE call.id = run.parent_call "
-    "AND call.status IN ('asked', 'ready', 'running', 'in_doubt')) ORDER BY id"
+    "coalesce((SELECT max(at) FROM event WHERE event.thread = run.thread), 0) < ? "
+    "AND (parent_call IS NULL OR NOT EXISTS (SELECT 1 FROM call WHERE call.id = run.parent_call "
+    "AND call.status IN ('asked', 'ready', 'running', 'in_doubt')))"
 )
-_OVER_AFTER = _OVER.format("id > ?") + " LIMIT ?"
-_OVER_AMONG = _OVER.format("id IN ({})")
+_ENDED = ("done", "failed", "cancelled")
+_OVER_AMONG = (
+    f"SELECT thread, id FROM run WHERE id IN ({{}}) AND status IN {_ENDED} AND {_OVER} ORDER BY id"
+)
+#: The oldest of each status, along its index, and of these the oldest.
+_OLDEST_OVER = " UNION ALL ".join(
+    "SELECT * FROM (SELECT created, id FROM run "
+    f"WHERE status = '{status}' AND (created, id) > (?, ?) AND created < ? AND {_OVER} "
+    f"ORDER BY created, id LIMIT ?) {status}"
+    for status in _ENDED
+)
+_OVER_AFTER = f"SELECT created, id FROM ({_OLDEST_OVER}) ended ORDER BY created, id LIMIT ?"
 #: How many runs one transaction prunes. Other writers wait for it, so it must be short.
 PRUNE_RUNS = 100
 #: Rows of the runs of a batch. One statement for all of them: on PostgreSQL each is a round trip.
@@ -123,9 +133,10 @@ def prune(
         found = execute(among, (codec.dumps(list(runs)), before)).fetchall()
         return [(row[0], row[1]) for row in found]
 
-    for name in sorted({thread for thread, _ in over()}):
-        rows = execute(sql.LOAD_THREAD + dialect.lock_free, (name,)).fetchall()
-        threads.update({row.id: row for row in parts.decode.listed(thread_from, rows)})
+    names_of_threads = codec.dumps(sorted({thread for thread, _ in over()}))
+    load = sql.LOAD_THREADS.format(dialect.strings) + dialect.lock_free
+    rows = execute(load, (names_of_threads,)).fetchall()
+    threads.update({row.id: row for row in parts.decode.listed(thread_from, rows)})
     # Look again now that the threads are locked.
     forgotten = [pair for pair in over() if pair[0] in threads]
     names = [run for _, run in forgotten]
@@ -156,12 +167,14 @@ def prune_in_batches(
 ) -> dict[str, int]:
     """Prune a batch of runs after the other, and let other writers in between."""
     counts: Counter[str] = Counter()
-    last = ""
+    last: tuple[Micros, str] = (0, "")
     while True:
-        runs = [row[1] for row in rows(_OVER_AFTER, (last, before, PRUNE_RUNS))]
+        of_status = (*last, before, before, PRUNE_RUNS)
+        found = rows(_OVER_AFTER, (*of_status * len(_ENDED), PRUNE_RUNS))
+        runs = [row[1] for row in found]
         began = time.monotonic()
         counts.update(one(runs))
         if len(runs) < PRUNE_RUNS:
             return dict(counts)
-        last = runs[-1]
+        last = tuple(found[-1])
         time.sleep(time.monotonic() - began)

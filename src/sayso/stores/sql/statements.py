@@ -140,6 +140,7 @@ def _sets(columns: str) -> str:
 
 
 LOAD_THREAD = f"SELECT {THREAD} FROM thread WHERE id = ?"
+LOAD_THREADS = f"SELECT {THREAD} FROM thread WHERE id IN ({{}})"
 LOAD_RUN = f"SELECT {RUN} FROM run WHERE id = ?"
 LOAD_LIVE_RUN = f"SELECT {RUN} FROM run WHERE thread = ? AND status IN ('running', 'paused')"
 LOAD_CALL = f"SELECT {CALL} FROM call WHERE id = ?"
