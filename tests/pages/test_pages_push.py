@@ -20,7 +20,7 @@ from push_server import PushServer
 from waiting import until
 from windows import Open
 
-from sayso.inbox import create_token
+from sayso.inbox import create_token, remove_person
 
 #: Stands in for the notifications that a browser without any does not show.
 NOTIFICATIONS = """() => {
@@ -154,6 +154,57 @@ def test_page_of_notification_decides_and_outcome_replaces_it(
     assert shown["tag"] == request_id
     assert shown["body"].startswith("Approved by ana, ")
     assert shown["silent"]
+
+
+@pytest.mark.long
+def test_rejection_on_page_is_told_without_its_reason(server: PushServer, page: Page) -> None:
+    worker = ServiceWorker(page, server.url)
+    device = server.subscribed("ana")
+    server.ask("Refund 250 euros")
+    until(lambda: device.received)
+    worker.deliver(json.dumps(device.received[0]))
+    ((_, path),) = worker.click()
+    page.goto(f"{server.url}{path}")
+    page.get_by_role("button", name="Reject", exact=False).first.click()
+    page.get_by_role("textbox", name=re.compile("reason", re.I)).fill("The invoice is wrong")
+    page.get_by_role("button", name=re.compile("^Reject")).last.click()
+    until(lambda: len(device.received) == 2)
+    (shown,) = worker.deliver(json.dumps(device.received[1]))
+    assert shown["body"].startswith("Rejected by ana, ")
+    assert "invoice" not in str(shown)
+
+
+@pytest.mark.long
+def test_late_notification_opens_the_outcome(server: PushServer, page: Page) -> None:
+    worker = ServiceWorker(page, server.url)
+    device = server.subscribed("ana")
+    request_id = server.ask("Refund 250 euros")
+    until(lambda: device.received)
+    worker.deliver(json.dumps(device.received[0]))
+    token, _ = create_token(server.store, "ana", by="test")
+    headers = {"Authorization": f"Bearer {token}"}
+    at = f"{server.url}/api/requests/{request_id}"
+    digest = httpx.get(at, headers=headers).json()["digest"]
+    rejection = {"type": "reject", "message": "not owed", "seen_digest": digest}
+    assert httpx.post(f"{at}/decision", json=rejection, headers=headers).status_code == 200
+    ((_, path),) = worker.click()
+    page.goto(f"{server.url}{path}")
+    expect(page.get_by_role("main")).to_contain_text("not owed")
+    expect(page.get_by_role("button", name="Approve")).to_have_count(0)
+
+
+@pytest.mark.long
+def test_notification_of_removed_person_opens_sign_in(server: PushServer, page: Page) -> None:
+    worker = ServiceWorker(page, server.url)
+    device = server.subscribed("ana")
+    server.ask("Refund 250 euros")
+    until(lambda: device.received)
+    worker.deliver(json.dumps(device.received[0]))
+    remove_person(server.store, "ana", by="test")
+    ((_, path),) = worker.click()
+    page.goto(f"{server.url}{path}")
+    expect(page).to_have_url(re.compile("/login"))
+    expect(page.get_by_text("Refund 250 euros")).to_have_count(0)
 
 
 @pytest.mark.long
