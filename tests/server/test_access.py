@@ -341,6 +341,15 @@ def test_unknown_host_name_is_refused(serve: Serve, host: str) -> None:
         assert server.client().get("/healthz", headers={"Host": own}).status_code == 200
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/livez"])
+def test_probe_by_address_needs_no_host_name(serve: Serve, path: str) -> None:
+    """Kubernetes and load balancers probe the address of a server that has a public name."""
+    server = serve(hosts=["https://approvals.example.com"])
+    for host in ("10.42.0.7:8321", "[fd00::7]:8321"):
+        answer = server.client().get(path, headers={"Host": host})
+        assert answer.status_code in (200, 204), (host, answer.text)
+
+
 def test_repeated_host_or_credential_header_is_refused(server: Served) -> None:
     for name, values in (
         ("Host", ["127.0.0.1", "evil.example"]),
