@@ -46,19 +46,20 @@ def test_health_reports_lost_database_quickly(database: PostgresServer, serve: S
     assert 'sayso_requests_waiting{status="asked"} 0.0' in client.get("/metrics").text
     database.kill()
     # Whoever asks often keeps nobody waiting, and takes no thread each time.
-    for _ in range(3):
+    for path in ("/healthz", "/readyz") * 3:
         began = time.monotonic()
-        away = client.get("/healthz")
+        away = client.get(path)
         assert time.monotonic() - began < WAIT + 3  # with room for a slow machine
         assert (away.status_code, away.json()["status"]) == (503, "unwell")
+    assert client.get("/livez").status_code == 204
     looking = [t for t in threading.enumerate() if t.name == "sayso-health"]
-    assert len(looking) <= 1
+    assert len(looking) <= 2, "one for each of the two"
     unknown = client.get("/metrics")
     assert unknown.status_code == 200
     assert "sayso_requests_waiting{" not in unknown.text
     database.start()
     ends = time.monotonic() + 60
-    while (back := client.get("/healthz")).status_code != 200:
+    while (back := client.get("/readyz")).status_code != 200:
         assert time.monotonic() < ends, back.text
     assert back.json()["store"] == "ok"
 
