@@ -277,6 +277,29 @@ def news(effort: Effort) -> Measured:
 
 
 @row(
+    "ask → message at the platform, sent by another process, both stores",
+    beside="no peer does this",
+    goal="median within 250 ms; 50 messages a second",
+    durability="the request is synced to disk before the clock starts, and each message once sent",
+    shown="p50_ms",
+)
+def messages(effort: Effort) -> Measured:
+    sizes = (effort.of(100, 10), effort.of(50, 5))
+    sqlite, pg = run_alternately(
+        effort, ours("messages.py", *sizes), ours("messages.py", *sizes, database())
+    )
+    return Measured(
+        {"sayso, SQLite": sqlite, "sayso, PostgreSQL": pg},
+        [
+            Check("median, SQLite", sqlite["p50_ms"], most=250, unit="ms"),
+            Check("median, PostgreSQL", pg["p50_ms"], most=250, unit="ms"),
+            Check("messages a second, SQLite", sqlite["per_second"], least=50, unit=""),
+            Check("messages a second, PostgreSQL", pg["per_second"], least=50, unit=""),
+        ],
+    )
+
+
+@row(
     "bytes per paused thread; at 500 prior messages",
     beside="LangGraph, SqliteSaver",
     goal="half of LangGraph's; the same with and without the history",

@@ -28,6 +28,7 @@ TABLE = {
     "decide 100 open requests": "decide",
     "first page of 100,000 open requests": "page",
     "resumed in another process": "news",
+    "ask → message at the platform": "messages",
     "100,000 paused runs": "idle",
     "approval POST": "chat",
     "1,000 SSE readers": "feed",
