@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from fake_mail import Mailbox, running_mailbox
 from fake_telegram import TOKEN, FakeTelegram
+from live_server import LiveServer
 from playwright.sync_api import Locator, Page, expect
 from push_server import PushServer, let_subscribe
 from waiting import until
@@ -19,8 +20,12 @@ from windows import PHONE, VIEWS, Open, check_page
 from sayso.channels.telegram import TelegramChannel
 from sayso.inbox import add_person, change_person
 from sayso.inbox.accounts import accounts_of
+from sayso.inbox.directory import new_link
 from sayso.inbox.notices import Notices
 from sayso.inbox.push import subscriptions_of
+from sayso.server import create_app
+from sayso.server.serving import server_config
+from sayso.stores import open_store
 
 
 class World(PushServer):
@@ -258,6 +263,28 @@ def test_chat_user_sets_own_notifications(world: World, open_page: Open) -> None
     form.get_by_role("checkbox", name="Only while I am away").check()
     form.get_by_role("button", name="Save").click()
     until(lambda: '"only_away": true' in getattr(world.store.person("cleo"), "notices", ""))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("auth", "words"),
+    [(True, "This server has no channels yet"), (False, "Nobody signs in at this server")],
+)
+def test_page_says_why_nothing_reaches_anyone(
+    tmp_path: Path, open_page: Open, auth: bool, words: str
+) -> None:
+    store = open_store(f"sqlite:///{tmp_path / 'sayso.db'}")
+    app = create_app(store=store, auth=auth, workers=0)
+    server = LiveServer(server_config(app, grace=2))
+    server.start()
+    page = open_page(f"{server.url}/login#{new_link(store, 'ana', role='reviewer')}", quiet=True)
+    expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
+    page.goto(f"{server.url}/notifications")
+    expect(page.get_by_role("main")).to_contain_text(words)
+    expect(page.get_by_role("button", name="Save")).to_have_count(int(auth))
+    app.state.sayso.feed.close()
+    server.stop()
+    store.close()
 
 
 @pytest.mark.long

@@ -24,12 +24,7 @@ import "./notifications.css";
 /** `/notifications` is yours; `/notifications/channels` shows admins how the channels of the server do. */
 export default function NotificationsPage({ id }: { id?: string }): ReactElement {
   const me = useMe();
-  return id === "channels" && me.role === "admin" ? <ChannelsPage /> : <OwnChannels />;
-}
-
-function OwnChannels(): ReactElement {
-  const me = useMe();
-  const own = useResource("own channels", channels.list);
+  if (id === "channels" && me.role === "admin") return <ChannelsPage />;
   return (
     <main className="page people notifications">
       <div className="page-head">
@@ -43,10 +38,32 @@ function OwnChannels(): ReactElement {
       <p className="muted">
         How a request that waits for you reaches you. It is in your inbox whatever happens to a message.
       </p>
+      {me.auth ? (
+        <>
+          <OwnChannels />
+          <QuietHours />
+        </>
+      ) : (
+        <div className="card">
+          <EmptyState icon="bell" title="Nobody signs in at this server">
+            <p className="muted">
+              Messages reach people who have signed in. Start it without <code>--no-auth</code> to get some.
+            </p>
+          </EmptyState>
+        </div>
+      )}
+    </main>
+  );
+}
+
+function OwnChannels(): ReactElement {
+  const own = useResource("own channels", channels.list);
+  return (
+    <>
       {own.error && <LoadError what="your channels" error={own.error} retry={own.reload} />}
       {own.loading && <Skeleton rows={3} />}
       {own.data?.items.length === 0 && (
-        <div className="card">
+        <div className="card people-card">
           <EmptyState icon="bell" title="This server has no channels yet">
             <p className="muted">
               Its operator adds them: <code>pip install 'sayso[push]'</code> for push messages, or an option of{" "}
@@ -58,8 +75,7 @@ function OwnChannels(): ReactElement {
       {own.data?.items.map((channel) => (
         <ChannelCard key={channel.name} channel={channel} onChange={own.reload} />
       ))}
-      <QuietHours />
-    </main>
+    </>
   );
 }
 
