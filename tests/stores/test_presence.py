@@ -141,15 +141,14 @@ def test_call_writes_no_heartbeat(home: Home) -> None:
     assert "heartbeat" not in names
 
 
-def test_forked_child_has_row_of_its_own(home: Home) -> None:
+def test_forked_child_has_row_of_its_own(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "FIRST_SECONDS", 0.1)
     store = home.open()
-    presence.announce(store)
     until(lambda: store.processes() != [])
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
         store.tail()
-        presence.announce(store)
         until(lambda: len(store.processes()) == 2)
         os.write(write_end, json.dumps(sorted(one.pid for one in store.processes())).encode())
         os._exit(0)

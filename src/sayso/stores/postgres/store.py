@@ -525,6 +525,7 @@ class PostgresStore(OrderedEvents):
         except BaseException:
             connection.close()
             raise
+        presence.keep_present(self)
         return connection
 
     def now(self) -> Micros:
@@ -895,13 +896,13 @@ class PostgresStore(OrderedEvents):
         """Seal what moved and close the connections. Idempotent."""
         if self._pool.closed:
             return
-        presence.leave(self)
         self._leaving = True
         self._patience = min(self._patience, _CLOSE_SECONDS)
         try:
             if self._has_written:
                 self._try_to_seal(self.seal)
         finally:
+            presence.leave(self)
             self._hub.clear()
             self._pool.close()
             self._lease_pool.close()

@@ -104,16 +104,14 @@ class _Presence:
     """The stores that this process has open."""
 
     def __init__(self) -> None:
-        self._entries: WeakKeyDictionary[Kept, _Entry] = WeakKeyDictionary()
         self.after_fork()
         call_in_child(self.after_fork)
 
     def after_fork(self) -> None:
-        """Become another process, with a row of its own once it has used a store for a while."""
+        """Forget the rows of the parent. A store joins again when the child uses it."""
+        self._entries: WeakKeyDictionary[Kept, _Entry] = WeakKeyDictionary()
         self._changed = threading.Condition(threading.Lock())
         self._thread: threading.Thread | None = None
-        for store in list(self._entries):
-            self._entries[store] = _Entry()
 
     def join(self, store: Kept, *, at_once: bool) -> None:
         with self._changed:
@@ -129,19 +127,21 @@ class _Presence:
             self._changed.notify()
 
     def leave(self, store: Kept) -> None:
-        entry = self._entries.pop(store, None)
-        if entry is None or not entry.writing.acquire(timeout=PATIENCE):
+        entry = self._entries.get(store)
+        if entry is None:
             return
-        try:
-            entry.has_left = True
-            if entry.started:
-                store.write_presence(sql.DROP_PROCESS, (entry.id,))
-        except SaysoError as error:
-            log.debug("the row of this process stays until it is stale: %s", error)
-        finally:
-            entry.writing.release()
-            with self._changed:
-                self._changed.notify()  # the OS thread ends with the last store
+        entry.has_left = True
+        if entry.writing.acquire(timeout=PATIENCE):
+            try:
+                if entry.started:
+                    store.write_presence(sql.DROP_PROCESS, (entry.id,))
+            except SaysoError as error:
+                log.debug("the row of this process stays until it is stale: %s", error)
+            finally:
+                entry.writing.release()
+        with self._changed:
+            self._entries.pop(store, None)
+            self._changed.notify()  # the OS thread ends with the last store
 
     def leave_all(self) -> None:
         for store in list(self._entries):
@@ -202,7 +202,10 @@ atexit.register(_presence.leave_all)
 
 
 def keep_present(store: Kept) -> None:
-    """Keep a row of this process in a store, from a few seconds from now until it is closed."""
+    """Keep a row of this process in a store, from a few seconds from now until it is closed.
+
+    Call it whenever a connection is opened: in a forked child, that is the first use of the store.
+    """
     _presence.join(store, at_once=False)
 
 

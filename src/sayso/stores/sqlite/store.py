@@ -366,7 +366,6 @@ class SqliteStore(SqliteReads):
             self._sidecar.close()
             raise
         renew_in_child(self)
-        presence.keep_present(self)
 
     def _reset(self) -> None:
         self._generation = process.forks
@@ -423,6 +422,7 @@ class SqliteStore(SqliteReads):
                 writer.close()
                 raise
         self._writer = writer
+        presence.keep_present(self)
         return writer
 
     def _prepare(self, connection: Connection) -> None:
