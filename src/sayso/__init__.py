@@ -15,7 +15,7 @@ if sys.platform == "win32":
 if TYPE_CHECKING:
     from sayso.agent import Agent, Context, RunResult, RunState
     from sayso.agent.models.base import ModelError
-    from sayso.agent.tool import ask_user, ask_user_for, tool
+    from sayso.agent.tool import ask_user, ask_user_for, plan, tool
     from sayso.client import Client, RemoteGate
     from sayso.errors import (
         AlreadyDecided,
@@ -97,6 +97,7 @@ _HOME_OF = {
     "Worker": "sayso.worker",
     "ask_user": "sayso.agent.tool",
     "ask_user_for": "sayso.agent",
+    "plan": "sayso.agent.tool",
     "catch_paused": "sayso.gate.gate",
     "create_app": "sayso.server",
     "open_store": "sayso.stores",
@@ -170,6 +171,7 @@ __all__ = [
     "catch_paused",
     "create_app",
     "open_store",
+    "plan",
     "this_call",
     "tool",
 ]

@@ -504,6 +504,8 @@ class Terms(_Written):
     #: What the second policy says of the call: the verdict, the rule and the policy's digest. Empty
     #: without one. Not part of the digest, because it decides nothing.
     observed: tuple[str, ...] = ()
+    #: The call is a plan that a gate proposed (``sayso.gate.steps``). Part of the digest then.
+    plan: bool = False
     #: The model that reviews the request before people do, as "model:…", and whether it may allow
     #: the call. Part of the digest if a rule sets them.
     reviewer: str = ""
@@ -554,7 +556,7 @@ SETTABLE_TERMS = tuple(
     if name
     not in (
         *("verdict", "rule", "policy", "description", "declared", "risk_declared"),
-        *("footprint", "preset", "limits", "observed", "notify", "opinion"),
+        *("footprint", "preset", "limits", "observed", "notify", "plan", "opinion"),
         *(*NOTICE_TERMS, *REVIEW_TERMS),
     )
 )
@@ -831,6 +833,8 @@ class Request:
     binds: Json = None
     #: What ``settle=`` found out about the last doubt, if the tool declares it.
     evidence: Evidence | None = None
+    #: Whether it is a plan: its ``args`` list the steps.
+    plan: bool = False
     #: What the model says that reviewed it first.
     opinion: Opinion | None = None
     #: Whether an agent on another machine opened it, so that ``requester`` is that agent's claim.

@@ -135,6 +135,7 @@ def request_of(
         effect_key=shown_key(call.effect_key),
         binds=facts_of(call) if call.binds else None,
         evidence=evidence,
+        plan=terms.plan,
         opinion=_opinion(call) if terms.opinion else None,
         remote=is_remote(call.binds),
         notify=terms.notify,

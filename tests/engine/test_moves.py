@@ -279,12 +279,13 @@ def test_chain_links_each_event_to_previous() -> None:
 #: Terms that a person need not rely on: outside the digest, on purpose.
 UNBOUND = {
     *("verdict", "preset", "expires_in", "declared", "record", "effect_key", "on_duplicate"),
-    *("limits", "risk_declared"),
+    *("limits", "risk_declared", "observed", "opinion"),
 }
 
 
 def test_every_term_is_bound_or_excluded() -> None:
-    assert set(terms_bound(Terms())) | UNBOUND == {field.name for field in fields(Terms)}
+    bound = set(terms_bound(Terms(reviewer="model:a", plan=True))) | {"reviewer_allows"}
+    assert bound | UNBOUND == {field.name for field in fields(Terms)}
 
 
 @pytest.mark.parametrize(
@@ -321,6 +322,8 @@ def test_every_term_is_bound_or_excluded() -> None:
         {"terms": Terms(remind_after=60)},
         {"terms": Terms(escalate_after=60)},
         {"terms": Terms(escalate_to=("ana",))},
+        {"terms": Terms(reviewer="model:a")},
+        {"terms": Terms(plan=True)},
     ],
     ids=str,
 )

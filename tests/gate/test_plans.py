@@ -13,9 +13,12 @@ from typing import Annotated, Any
 import pytest
 from cases import Case, person
 from pydantic import WithJsonSchema
+from starlette.testclient import TestClient
 from worlds import url as url  # the fixture
 
+import sayso
 from sayso import (
+    Agent,
     InvalidCall,
     InvalidDecision,
     NotExecuted,
@@ -25,13 +28,15 @@ from sayso import (
     Rejected,
     Rule,
     ToolCall,
+    create_app,
     open_store,
+    tool,
 )
 from sayso.audit import verify
 from sayso.errors import Denied
 from sayso.inbox.directory import change_person, remove_person
 from sayso.redaction import redact, secrets_in
-from sayso.testing import FakeClock
+from sayso.testing import FakeClock, ScriptedModel, call, say
 from sayso.types import Request
 
 ANA = person("ana", "finance", assurance="session")
@@ -496,3 +501,139 @@ def test_declared_secrets_of_steps_are_masked(world: World) -> None:
     shown = redact(args, schema, secrets_in((args, schema))).value
     assert "swordfish" not in str(shown)
     assert "ana" in str(shown)
+
+
+# -- a tool of the user with the same name
+
+
+def test_tool_named_plan_is_no_plan(url: str) -> None:
+    """Its approval covers its own call only, whatever its arguments look like."""
+    world = World(url)
+
+    @world.case.gate.guard(name="plan")
+    def plan(steps: list[dict[str, Any]], any_order: bool) -> str:
+        world.case.ran.append(("plan", len(steps)))
+        return "planned"
+
+    (proposed,) = [world.proposed(A, run="other")]
+    steps = [dict(step) for step in proposed.args["steps"]]
+    request = world.case.paused(lambda: plan(steps, False), "r1", requester="rita")
+    assert not request.plan
+    assert proposed.plan
+    edited = [*steps, {"tool": "anything"}]  # as any other tool, it takes any edit
+    world.case.decide(request.edit({"steps": edited}), ANA)
+    assert world.inbox.grants_sync() == []
+    assert world.runs(A) == [False]
+    assert world.case.enter(lambda: plan(steps, False), "r1", requester="rita") == "planned"
+    world.store.close()
+
+
+def test_remote_agent_cannot_propose_a_plan(url: str) -> None:
+    world = World(url)
+    proposed = world.proposed(A, run="other")
+    app = create_app(store=world.store, policy=Policy(RULES), auth=False)
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        body = {"tool": "plan", "args": dict(proposed.args), "run": "r1"}
+        opened = client.post("/api/requests", json=body).json()
+        assert not opened["plan"]
+        decision = {"type": "approve", "seen_digest": opened["digest"]}
+        decided = client.post(f"/api/requests/{opened['id']}/decision", json=decision)
+        assert decided.status_code == 200
+        assert client.get("/api/grants").json()["items"] == []
+
+
+# -- the tool with which a model proposes a plan
+
+
+@tool(needs_approval=True, title="Pay {to}")
+def pay(to: str, amount: int = 3) -> str:
+    """Pay somebody."""
+    PAID.append((to, amount))
+    return f"paid {to} {amount}"
+
+
+@tool
+def look(what: str) -> str:
+    """Look something up."""
+    return f"saw {what}"
+
+
+PAID: list[tuple[str, int]] = []
+STEPS = [
+    {"tool": "pay", "args": {"to": "al", "amount": 1}},
+    {"tool": "look", "args": {"what": "the bill"}},
+    {"tool": "pay", "args": {"to": "bo"}},
+]
+
+
+def agent(url: str, *steps: Any, **options: Any) -> Agent:
+    PAID.clear()
+    return Agent(
+        "clerk",
+        model=ScriptedModel(steps),
+        tools=[pay, look, sayso.plan, sayso.ask_user],
+        store=url,
+        **options,
+    )
+
+
+async def test_model_proposes_a_plan(url: str) -> None:
+    clerk = agent(
+        url,
+        call("plan", {"steps": STEPS}),
+        call("pay", {"to": "al", "amount": 1}),
+        call("look", {"what": "the bill"}),
+        call("pay", {"to": "bo", "amount": 3}),
+        call("pay", {"to": "cy", "amount": 3}),
+        say("Done."),
+    )
+    result = await clerk.run("pay them", thread="t")
+    (request,) = result.interruptions
+    assert request.plan
+    titles = [step.get("title") for step in request.args["steps"]]
+    assert titles == ["Pay al", None, "Pay bo"]
+    result = await clerk.resume("t", decisions=[request.approve()])
+    (other,) = result.interruptions  # it was not in the plan
+    assert (other.args["to"], PAID) == ("cy", [("al", 1), ("bo", 3)])
+    result = await clerk.resume("t", decisions=[other.reject("no")])
+    assert (result.output, len(PAID)) == ("Done.", 2)
+    sources = [call.source for call in clerk.store.calls_of(other.run) if call.tool == "pay"]
+    assert sources == ["plan", "plan", "person"]
+    assert verify(clerk.store).ok
+    clerk.store.close()
+
+
+async def test_rejected_plan_is_told_to_the_model(url: str) -> None:
+    clerk = agent(url, call("plan", {"steps": STEPS}), say("Then not."))
+    result = await clerk.run("pay them", thread="t")
+    result = await clerk.resume("t", decisions=[result.interruptions[0].reject("not today")])
+    assert result.output == "Then not."
+    (told,) = [m for m in clerk.model.requests[-1].messages if m["role"] == "tool"]  # type: ignore[attr-defined]
+    assert "not today" in told["content"]
+    assert PAID == []
+    clerk.store.close()
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        *([], [{"tool": "gone", "args": {}}], [{"tool": "plan", "args": {"steps": []}}]),
+        *([{"tool": "ask_user_question", "args": {}}], [{"tool": "pay", "args": {"whom": 3}}]),
+    ],
+    ids=str,
+)
+async def test_model_reads_what_is_wrong_with_its_plan(url: str, steps: list[Any]) -> None:
+    clerk = agent(url, call("plan", {"steps": steps}), say("Sorry."))
+    result = await clerk.run("pay them", thread="t")
+    assert (result.status, result.output) == ("done", "Sorry.")
+    (told,) = [m for m in clerk.model.requests[-1].messages if m["role"] == "tool"]  # type: ignore[attr-defined]
+    assert "error" in told["content"]
+    clerk.store.close()
+
+
+async def test_policy_judges_the_plan_of_a_model(url: str) -> None:
+    denies = Policy([Rule("plan", verdict="deny", description="no plans here")])
+    clerk = agent(url, call("plan", {"steps": STEPS}), say("Then not."), policy=denies)
+    result = await clerk.run("pay them", thread="t")
+    assert result.output == "Then not."
+    clerk.store.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -13,7 +14,7 @@ from sayso.agent.events import Requested, ToolEnded, ToolPaused, ToolStarted
 from sayso.agent.run_context import RunContext
 from sayso.agent.sub_agent import SubAgentError
 from sayso.agent.tool import Context
-from sayso.agent.turn import CallSlot, Turn, call_function, hosted_plan, plan_of
+from sayso.agent.turn import CallSlot, Turn, call_function, hosted_plan, plan_of, step_tool
 from sayso.engine.commands import Reask
 from sayso.errors import Paused
 from sayso.gate.backend import Cleared
@@ -184,6 +185,7 @@ class Execution:
             deps=ctx.deps,
             _gate=ctx.gate,
             _scope=scope,
+            _step_tool=partial(step_tool, ctx),
         )
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from sayso import codec, rows
 from sayso.agent.models.base import ToolSpec
+from sayso.engine.grants import PLAN_TOOL
+from sayso.errors import Refused
 from sayso.gate import Gate
 from sayso.gate.guard import tool_of
 from sayso.gate.options import (
@@ -34,9 +36,10 @@ from sayso.policy import Predicate
 from sayso.schema.functions import resolved_signature, signature_of
 from sayso.stores.base import Store
 from sayso.sync import run_sync, sync_twin
-from sayso.types import DecisionMade, Json, Option, Question, Terms
+from sayso.types import DecisionMade, Json, Option, Question, Terms, ToolCall, Verdict
 
 if TYPE_CHECKING:
+    from sayso.gate.steps import StepTool
     from sayso.schema import Signature
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -68,6 +71,8 @@ class Context:
     deps: Any
     _gate: Gate
     _scope: RunScope
+    #: Returns what a plan needs to know of one of the agent's tools.
+    _step_tool: Callable[[object], StepTool]
 
     async def ask(self, question: Question | str, **options: Unpack[AskOptions]) -> Any:
         """Ask a person a question and return the answer. Pauses the run until it is answered."""
@@ -83,6 +88,16 @@ class Context:
         """Ask a person yes or no and return the answer. Pauses the run until it is answered."""
         with self._scope.inside():
             return await self._gate.confirm(text, details, **options)
+
+    async def plan(
+        self, calls: Iterable[Any], *, any_order: bool = False, **options: Unpack[AskOptions]
+    ) -> tuple[ToolCall, ...]:
+        """Ask people to approve several exact calls of the agent's tools at once (``Gate.plan``).
+
+        The model makes them afterwards, in the same run.
+        """
+        with self._scope.inside():
+            return await self._gate.propose_plan(calls, self._step_tool, any_order, options)
 
     @overload
     async def once(
@@ -176,6 +191,8 @@ class Tool:
     asks: Callable[[dict[str, Json]], Question] | None = None
     #: The agent behind the tool, if there is one.
     inner: SubAgent | None = None
+    #: It proposes a plan, and the policy judges that instead of the call of this tool.
+    plans: bool = False
 
     def __repr__(self) -> str:
         return f"Tool({self.name!r}, needs_approval={self.needs_approval!r})"
@@ -377,14 +394,60 @@ def _ask_user() -> Tool:
     return _question_tool(ask, "ask_user_question", None, _question)
 
 
+# --- a plan as a tool ---
+
+
+class PlanStep(TypedDict):
+    """One call that the model plans to make."""
+
+    tool: str
+    args: dict[str, Any]
+
+
+class PlanAnswer(TypedDict, total=False):
+    """What the model gets: the calls to make now, or why there are none."""
+
+    approved: list[PlanStep]
+    refused: str
+
+
+async def _propose(ctx: Context, steps: list[PlanStep], any_order: bool = False) -> PlanAnswer:
+    """Propose the calls that you are going to make, so that a person approves them all at once.
+
+    Then make exactly the calls that are returned as approved, in that order. People may have
+    removed some or changed their arguments. Every other call is asked about on its own.
+
+    Args:
+        steps: Each call, with the name of its tool and all of its arguments.
+        any_order: Whether the calls may be made in any order.
+    """
+    try:
+        calls = await ctx.plan(steps, any_order=any_order)
+    except Refused as error:
+        return {"refused": str(error)}
+    return {"approved": [{"tool": call.name, "args": dict(call.args)} for call in calls]}
+
+
+@cache
+def _plan() -> Tool:
+    # The arguments of a step are those of another tool, so the schema has no strict form.
+    proposes = _make_tool(_propose, {"name": PLAN_TOOL, "strict": False})
+    own = Terms(verdict=Verdict.ALLOW, rule=PLAN_TOOL, effect="read", declared=True)
+    return replace(proposes, own=own, plans=True)
+
+
+_MADE_ON_USE = {"ask_user": _ask_user, "plan": _plan}
+
 if TYPE_CHECKING:
     #: A tool with which the model asks the user a question.
     ask_user: Tool
+    #: A tool with which the model proposes several calls at once.
+    plan: Tool
 else:
 
     def __getattr__(name: str) -> Any:
-        if name == "ask_user":  # made when it is used, because a tool imports pydantic
-            return _ask_user()
+        if name in _MADE_ON_USE:  # made when it is used, because a tool imports pydantic
+            return _MADE_ON_USE[name]()
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

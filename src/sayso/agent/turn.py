@@ -30,6 +30,7 @@ from sayso.gate.gate import policy_terms
 from sayso.gate.guard import preview_text
 from sayso.gate.options import allow_only, bound_facts, question_terms, title_maker
 from sayso.gate.plan import Plan, cancel_call, judged_call
+from sayso.gate.steps import StepTool
 from sayso.rows import HOSTED, OPEN, Call, CallStatus
 from sayso.stores.nested_runs import expire
 from sayso.sync import run_user_function
@@ -78,7 +79,7 @@ def plan_of(ctx: RunContext, key: str, tool: Tool, text: str, **more: Any) -> Pl
     """Return the plan of a call, with the tool as it is now."""
 
     async def terms(args: dict[str, Json]) -> Terms:
-        if tool.asks is not None:
+        if tool.asks is not None or tool.plans:
             return tool.own
         judged = await policy_terms(
             ctx.gate, ToolCall(tool.name, args), tool.own, tool.needs_approval
@@ -103,6 +104,23 @@ def plan_of(ctx: RunContext, key: str, tool: Tool, text: str, **more: Any) -> Pl
         retry=False,  # the model sees the failure and may call again
         dump=tool.signature.dump_result,
         **more,
+    )
+
+
+def step_tool(ctx: RunContext, name: object) -> StepTool:
+    """Return what a plan needs to know of one of the agent's tools. Raises ``InvalidCall``."""
+    tool = ctx.tools.get(str(name))
+    if tool is None or tool.asks is not None or tool.plans:
+        can_be_steps = (tool.name for tool in ctx.tools.values() if not (tool.asks or tool.plans))
+        names = ", ".join(sorted(can_be_steps)) or "none"
+        raise InvalidCall(f"{name!r:.80} cannot be a step of a plan; these tools can: {names}")
+    plan = plan_of(ctx, "", tool, "{}")
+    return StepTool(
+        stored=tool.stored,
+        read=lambda values: tool.read(codec.dumps(values)),
+        terms=plan.terms,
+        binds=plan.binds,
+        title=plan.title,
     )
 
 

@@ -82,7 +82,8 @@ def terms_bound(terms: Terms) -> dict[str, object]:
         "remind_after": None if remind_after is None else round(remind_after * 1_000_000),
         "escalate_after": None if escalate_after is None else round(escalate_after * 1_000_000),
         "escalate_to": list(terms.escalate_to),
-        # Left out without a reviewer, so that requests keep the digests that people approved.
+        # Left out without them, so that requests keep the digests that people approved.
+        **({"plan": True} if terms.plan else {}),
         **({"reviewer": [terms.reviewer, terms.reviewer_allows]} if terms.reviewer else {}),
     }
 

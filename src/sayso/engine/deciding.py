@@ -476,6 +476,7 @@ def model_may_allow(call: Call) -> bool:
         and terms.reviewer_allows
         and call.kind == "approval"
         and bool(call.tool)
+        and not terms.plan
         and terms.quorum == 1
         and terms.risk_declared
         and terms.risk.level not in HIGH_RISKS

@@ -334,6 +334,16 @@ class Gate(BaseGate):
         in this order: each runs once without asking. Any other call asks, and the plan waits; with
         ``any_order``, they may be made in any order. Raises ``Rejected`` if people reject the plan.
         """
+        return await self.propose_plan(calls, self._step_tool, any_order, options)
+
+    async def propose_plan(
+        self,
+        calls: Iterable[Any],
+        step_tool: Callable[[object], StepTool],
+        any_order: bool,
+        options: AskOptions,
+    ) -> tuple[ToolCall, ...]:
+        """Ask about a plan whose tools ``step_tool`` finds: those of ``guard``, or of an agent."""
         from sayso.gate.steps import read_steps, step_plan
 
         check_known(options, AskOptions)
@@ -344,7 +354,7 @@ class Gate(BaseGate):
             )
         if not isinstance(any_order, bool):
             raise InvalidCall(f"any_order={any_order!r:.40}: use True or False", "any_order")
-        steps = [(self._step_tool(tool), args) for tool, args in read_steps(calls)]
+        steps = [(step_tool(tool), args) for tool, args in read_steps(calls)]
 
         async def judge(call: ToolCall, own: Terms) -> Terms:
             return await policy_terms(self, call, own, True)

@@ -125,7 +125,8 @@ async def step_plan(
     own = replace(own_terms({**options, "allowed": _DECISIONS}), effect="read")
 
     async def terms(args: dict[str, Any]) -> Terms:
-        whole = allow_only(await judge(ToolCall(PLAN_TOOL, args), own), _DECISIONS)
+        judged = await judge(ToolCall(PLAN_TOOL, args), own)
+        whole = replace(allow_only(judged, _DECISIONS), plan=True)
         for place, step in enumerate(args["steps"]):
             one = await tools[step["tool"]].terms(step["args"])
             if one.verdict is Verdict.DENY:

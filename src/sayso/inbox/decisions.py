@@ -18,7 +18,6 @@ from sayso.engine.grants import (
     GIVEN_UNDER,
     LONGEST_WINDOW,
     PLAN,
-    PLAN_TOOL,
     RUN_TOOL,
     WINDOW,
     WINDOW_RISKS,
@@ -199,7 +198,7 @@ def checked_edit(
     edited = edit.applied_to(codec.loads(current_args), args)
     has_secrets = call_has_secrets(call, tool)
     text = _checked(rules, edited, "args", quote=not has_secrets)
-    if call.tool == PLAN_TOOL and scope_of_plan(call, call.args) is not None:
+    if call.terms.plan:
         check_edited_plan(call.args if call.original is None else call.original, text)
     masked = find_placeholder(codec.loads(text), "args")
     if masked is not None and find_placeholder(codec.loads(call.args_to_run), "args") is None:
@@ -315,30 +314,14 @@ def approved_plan(
 
     ``args`` are those of an edit. None if the call is no plan, or is not approved.
     """
-    scope = scope_of_plan(call, args or call.args)
-    if scope is None or not isinstance(decision, Approve | Edit):
+    if not call.terms.plan or not isinstance(decision, Approve | Edit):
         return None
     if grant is not None:
         raise InvalidDecision("grant: the approval of a plan covers its own steps only", "grant")
+    content = codec.loads(args or call.args)
+    scope = plan_scope(list(map(_step, content["steps"])), content["any_order"], call.id)
     plan_id = PLAN_ID + secrets.token_hex(6)
     return Grant(id=plan_id, agent="", tool="", tool_digest="", scope=scope, by="", created=0)
-
-
-def scope_of_plan(call: Call, args: str) -> str | None:
-    """Return the scope of the grant that the approval of a call makes if it is a plan.
-
-    ``args`` are the arguments as they are approved. None for every other call.
-    """
-    if call.tool != PLAN_TOOL or call.kind != "approval":
-        return None
-    try:
-        content = codec.loads(args)
-        steps = [_step(step) for step in content["steps"]]
-        any_order = content["any_order"]
-    except (TypeError, LookupError):
-        return None
-    is_plan = bool(steps) and any_order in (True, False)
-    return plan_scope(steps, any_order, call.id) if is_plan else None
 
 
 def _step(step: Mapping[str, Any]) -> Step:

@@ -29,7 +29,6 @@ from sayso.engine.commands import (
 )
 from sayso.engine.deciding import check_seen
 from sayso.engine.effects import is_remote
-from sayso.engine.grants import PLAN_TOOL
 from sayso.errors import (
     Conflict,
     Expired,
@@ -605,7 +604,7 @@ class Inbox:
             if self._judge is not None:
                 terms = tighten(call.terms, self._judge(call, codec.loads(args)))
         made = None if grant is None else new_grant(call, grant, reviewer, self.store.now())
-        plan = approved_plan(call, decision, args, made) if call.tool == PLAN_TOOL else None
+        plan = approved_plan(call, decision, args, made)
         return Decide(
             thread=call.thread,
             run=call.run,

@@ -439,6 +439,7 @@ def tighten(old: Terms, new: Terms) -> Terms:
         preset=old.preset or new.preset,
         limits=stricter_limits(old.limits, new.limits),
         observed=old.observed,
+        plan=old.plan,
         reviewer=reviewer,
         reviewer_allows=bool(reviewer) and old.reviewer_allows and new.reviewer_allows,
         opinion=old.opinion,

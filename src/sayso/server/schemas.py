@@ -847,6 +847,7 @@ class RequestView(View):
     evidence: EvidenceView | None = Field(
         description="for a call in doubt, what the other side reported"
     )
+    plan: bool = Field(description="whether it is a plan: its arguments list the steps")
     opinion: OpinionView | None = Field(
         description="what the model says that reviewed it first; nothing verifies it"
     )

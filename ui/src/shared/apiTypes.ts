@@ -698,6 +698,8 @@ export interface Request {
   binds: Json;
   /** for a call in doubt, what the other side reported */
   evidence: Evidence | null;
+  /** whether it is a plan: its arguments list the steps */
+  plan: boolean;
   /** what the model says that reviewed it first; nothing verifies it */
   opinion: Opinion | null;
   /** who may approve it although an equal call was rejected before */

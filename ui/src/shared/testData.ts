@@ -42,6 +42,7 @@ export function makeRequest(over: Partial<Request> = {}): Request {
     effect_key: "",
     evidence: null,
     opinion: null,
+    plan: false,
     overturn: "anyone",
     created_at: "2026-01-01T10:00:00+00:00",
     expires_at: null,

@@ -8,12 +8,13 @@ import { CodingCallView } from "./CodingCallView";
 import { codingCall, type CodingCall } from "./codingCall";
 import { decisive, inWords, shapeOf } from "./inWords";
 import { EndMark, LongValue } from "./LongValue";
+import { PlanView } from "./PlanView";
 import { ShapedText } from "./Shaped";
 import type { Seen } from "./useSeen";
 import { ALL_ARGS, lineCount, longParts, typeName } from "./values";
 import { ValueView } from "./ValueView";
 
-type View = "call" | "fields" | "json" | "raw";
+type View = "plan" | "call" | "fields" | "json" | "raw";
 
 function FieldRow(props: { name: string; value: Json; args: JsonObject; long: boolean; seen: Seen }): ReactElement {
   const { name, value, long, seen } = props;
@@ -102,7 +103,7 @@ export function ArgsView({ request, seen }: { request: Request; seen: Seen }): R
   const { args, lines } = request.shown;
   // With too many arguments, all of them count as one long part, which this view cannot show.
   const call = longParts(args).includes(ALL_ARGS) ? null : codingCall(request.tool, args);
-  const [view, setView] = useState<View>(call ? "call" : "fields");
+  const [view, setView] = useState<View>(request.plan ? "plan" : call ? "call" : "fields");
   const json = JSON.stringify(args, null, 2);
   const headline = decisive(args);
   return (
@@ -114,6 +115,7 @@ export function ArgsView({ request, seen }: { request: Request; seen: Seen }): R
         current={view}
         onChange={setView}
         tabs={[
+          ...(request.plan ? [{ key: "plan" as const, label: "Steps" }] : []),
           ...(call ? [{ key: "call" as const, label: "Call" }] : []),
           { key: "fields", label: "Fields" },
           { key: "json", label: "JSON" },
@@ -121,6 +123,7 @@ export function ArgsView({ request, seen }: { request: Request; seen: Seen }): R
         ]}
       >
         <div className="args-panel">
+          {view === "plan" && <PlanView request={request} seen={seen} />}
           {view === "call" && call && <Call call={call} seen={seen} />}
           {view === "fields" && <Fields args={args} seen={seen} />}
           {view === "json" && <Whole text={json} seen={seen} />}

@@ -11,6 +11,7 @@ import { setDraft } from "./draft";
 import { converted, editable, editOf } from "./edit";
 import { fieldPath, formSchema, problemsOf, readJson, type Problem } from "./schema";
 import { HiddenCharacters } from "./HiddenCharacters";
+import { PlanForm } from "./PlanView";
 import { ValueView } from "./ValueView";
 
 const SchemaForm = lazy(() => import("./SchemaForm"));
@@ -57,8 +58,10 @@ interface Props {
 export function EditForm({ request, args, checked, onInvalid }: Props): ReactElement {
   const [view, setView] = useState<"form" | "json">("form");
   const [text, setText] = useState<string | null>(null);
+  const [invalidSteps, setInvalidSteps] = useState(false);
   const json = text === null ? undefined : readJson(text);
-  useEffect(() => onInvalid(json?.error !== undefined), [json?.error]);
+  const invalid = json?.error !== undefined || invalidSteps;
+  useEffect(() => onInvalid(invalid), [invalid]);
   const set = (value: Json) => setDraft(request.id, { args: value as JsonObject });
   const remove = (name: string) => set(Object.fromEntries(Object.entries(args).filter(([key]) => key !== name)));
   const known = useMemo(() => formSchema(request.schema, editable(request), converted(request)), [request.schema, request.args, request.written]);
@@ -72,7 +75,7 @@ export function EditForm({ request, args, checked, onInvalid }: Props): ReactEle
     if (value !== null && typeof value === "object" && !Array.isArray(value)) set(value);
   };
   const switchTo = (next: "form" | "json") => {
-    if (next === "form" && json?.error !== undefined) return;
+    if (invalid) return;
     setText(next === "json" ? JSON.stringify(args, null, 2) : null);
     setView(next);
   };
@@ -83,11 +86,13 @@ export function EditForm({ request, args, checked, onInvalid }: Props): ReactEle
         current={view}
         onChange={switchTo}
         tabs={[
-          { key: "form", label: "Form" },
+          { key: "form", label: request.plan ? "Steps" : "Form" },
           { key: "json", label: "JSON" },
         ]}
       >
-        {view === "form" ? (
+        {view === "form" && request.plan ? (
+          <PlanForm args={args} onChange={set} onInvalid={setInvalidSteps} />
+        ) : view === "form" ? (
           <Suspense fallback={<p className="muted">Loading form…</p>}>
             <SchemaForm schema={known} value={args} problems={problems} onChange={set} onRemove={remove} />
           </Suspense>
