@@ -51,6 +51,7 @@ NOUNS = {
     "Worker",
     "create_app",
     "open_store",
+    "plan",
     "this_call",
 }
 ERRORS = {
