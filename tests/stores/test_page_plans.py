@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from test_listing import QUERIES, fill
 from sayso.keys import Keyring
 from sayso.stores.base import Query
 from sayso.stores.postgres import PostgresStore
+from sayso.stores.sql import reads
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
 from sayso_testing.world import World
@@ -60,6 +62,41 @@ def test_page_uses_an_index(
         # The few requests of a run or an id are found by an index, and read under the same name.
         plan = plan.replace("SCAN call", "SCAN here") if "MATERIALIZE here" in plan else plan
         assert not FULL_SCAN.search(plan), f"{statement}\n{plan}"
+
+
+@pytest.mark.parametrize(("sort", "status"), [("oldest", "pending"), ("newest", "rejected")])
+def test_search_walks_along_its_list_only(
+    place: Place,
+    open_pg: Callable[..., PostgresStore],
+    sort: Any,
+    status: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A common word is met soon on its list: the planner must not look for it on the others."""
+    monkeypatch.setattr(reads, "FEW_SEARCH_KEYS", 0)
+    monkeypatch.setattr(reads, "MANY_OWN", 0)
+    clock = FakeClock()
+    mark = "&" if "?" in place.url else "?"  # few rows would be scanned and sorted
+    options = "-cenable_seqscan%3Doff%20-cenable_sort%3Doff%20-cenable_bitmapscan%3Doff"
+    store = open_pg(f"{place.url}{mark}options={options}", clock=clock)
+    world = World(store, clock)
+    tools = [f"tool_{n}" for n in range(400)]
+    made = world.propose(*[world.new(tool, description="A thing") for tool in tools])
+    for call in made[:300]:
+        world.decide(call, "reject")
+    place.sql(f'ANALYZE "{place.schema}".call')
+    statements: list[tuple[str, Any]] = []
+    rows = store._rows
+    monkeypatch.setattr(store, "_rows", lambda *query: statements.append(query) or rows(*query))
+    query = Query(status=status, sort=sort, text="thing", limit=20)
+    first = store.page(query)
+    following = store.page(replace(query, after=first[-1][0]))
+    assert len({call.id for _, call in [*first, *following]}) == 40
+    for statement, *values in statements:
+        if "AS walked" in statement:
+            plan = "\n".join(str(row[-1]) for row in rows(f"EXPLAIN {statement}", *values))
+            assert re.search(r"using call_list_status on call call_\d", plan), plan
+            assert not re.search(r"using call_pkey on call call_\d", plan), plan
 
 
 def test_query_without_index_is_recognized(filled: Any) -> None:

@@ -368,14 +368,36 @@ class RequestPage:
     def _walk(self, shows: Piece | None) -> Piece:
         """Select the first calls of each list, in order."""
         if self._query.sort == "expiring":
-            return self._cut(self._on(self._statuses), shows)
-        return _union_of(
-            [self._cut(self._on([list_status]), shows) for list_status in self._statuses]
-        )
+            return self._cut([self._on(self._statuses), self._later(), shows])
+        along = self._along if self._dialect.list_order else self._on_list
+        return _union_of([along(list_status, shows) for list_status in self._statuses])
 
-    def _cut(self, on: Piece, shows: Piece | None) -> Piece:
-        text, values = _all_of([on, self._later(), shows])
-        order = _ORDER[self._query.sort]
+    def _on_list(self, list_status: str, shows: Piece | None) -> Piece:
+        return self._cut([self._on([list_status]), self._later(), shows])
+
+    def _along(self, list_status: str, shows: Piece | None) -> Piece:
+        """Select the first calls of a list, in the order of the index of lists and no other.
+
+        A range of lists that holds one is as good as naming it, but only that index has the order.
+        """
+        query = self._query
+        first, last = f"list_status >= '{list_status}'", f"list_status <= '{list_status}'"
+        pieces: list[Piece | None] = [("list_status <> ''", [])]
+        descends = query.sort == "newest"
+        if query.after is None:
+            pieces.append((f"{first} AND {last}", []))
+        else:
+            # One end of the range each, so that the walk starts where the previous page ended.
+            compared, end = ("<", first) if descends else (">", last)
+            row = f"(list_status, n) {compared} ('{list_status}', ?)"
+            pieces.append((f"{row} AND {end}", [page_start(query)[1]]))
+        direction = " DESC" if descends else ""
+        order = f"list_status{direction}, n{direction}"
+        return self._cut([*pieces, self._between(), shows], order)
+
+    def _cut(self, pieces: Sequence[Piece | None], order: str = "") -> Piece:
+        text, values = _all_of(pieces)
+        order = order or _ORDER[self._query.sort]
         inner = f"SELECT n FROM call WHERE {text} ORDER BY {order} LIMIT {self._query.limit:d}"
         return f"SELECT n FROM ({inner}) AS walked", values
 
@@ -385,8 +407,8 @@ class RequestPage:
             return _on_lists(list_statuses), []
         return f"list_status <> '' AND {_is_one_of(list_statuses)}", []
 
-    def _later(self) -> Piece | None:
-        """Continue after the previous page, and leave out what is too old."""
+    def _between(self) -> Piece | None:
+        """Leave out what is too old, too new, or expires too late."""
         query = self._query
         pieces = list[Piece]()
         if query.created_after is not None:
@@ -395,13 +417,19 @@ class RequestPage:
             pieces.append(("created <= ?", [query.created_before]))
         if query.expires_by is not None:
             pieces.append((f"{END} <= ?", [query.expires_by]))
+        return _all_of(pieces) if pieces else None
+
+    def _later(self) -> Piece | None:
+        """Continue after the previous page, and leave out what is too old."""
+        query = self._query
+        pieces: list[Piece | None] = [self._between()]
         if query.after is not None:
             end, n = page_start(query)
             if query.sort == "expiring":
                 pieces.append((f"{END} >= ? AND ({END} > ? OR n > ?)", [end, end, n]))
             else:
                 pieces.append(("n > ?" if query.sort == "oldest" else "n < ?", [n]))
-        return _all_of(pieces) if pieces else None
+        return _all_of(pieces) if any(pieces) else None
 
     # -- through the search keys
 

@@ -72,6 +72,9 @@ class Dialect:
     lock_free: str = ""
     #: Written before a column to keep the planner from using its index.
     no_index: str = ""
+    #: Whether a walk along a list is ordered by the list as well. Ordered by number alone, the
+    #: planner may walk along the key and read all that is on other lists.
+    list_order: bool = False
 
 
 SQLITE = Dialect(
@@ -89,6 +92,7 @@ POSTGRES = Dialect(
     lock=" FOR UPDATE",
     share=" FOR SHARE",
     lock_free=" FOR UPDATE SKIP LOCKED",
+    list_order=True,
 )
 
 
