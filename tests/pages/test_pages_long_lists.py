@@ -11,7 +11,7 @@ import pytest
 from demo_process import Demo
 from playwright.sync_api import Browser, expect
 from waiting import until
-from windows import Open
+from windows import Open, on_main_thread
 
 from sayso.stores import open_store
 from sayso.testing import FakeClock
@@ -154,15 +154,7 @@ def longest_in_trace(full_inbox: Demo, browser: Browser, path: Path) -> float:
     browser.stop_tracing()
     page.close()
     events = json.loads(path.read_text())["traceEvents"]
-    loaded = {e["pid"] for e in events if "/assets/InboxPage.js" in json.dumps(e.get("args"))}
-    pages = {
-        (event["pid"], event["tid"])
-        for event in events
-        if event["name"] == "thread_name"
-        and event["args"]["name"] == "CrRendererMain"
-        and event["pid"] in loaded
-    }
-    events = [e for e in events if (e["pid"], e["tid"]) in pages and "tdur" in e]
+    events = [e for e in on_main_thread(events, "/assets/InboxPage.js") if "tdur" in e]
     parsed = [e for e in events if e["name"] == "V8.CollectSourcePositions"]
     tasks = []
     for task in (event for event in events if "RunTask" in event["name"]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import re
 import signal
@@ -16,9 +17,9 @@ from urllib.parse import quote
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from demo_process import Demo
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, expect
 from sayso_process import start
-from windows import Open, turn_pages
+from windows import Open, on_main_thread, turn_pages
 
 pytestmark = pytest.mark.long
 
@@ -219,26 +220,44 @@ def test_pictures_of_a_request(demo: Demo, open_page: Open, tmp_path: Path, sche
         page.screenshot(path=folder / f"{name}{suffix}.png")
 
 
-def first_paint(page: Page) -> float:
-    return float(
-        page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+#: A slow laptop and its network: how much slower its processor is, bytes per second, and seconds
+#: until the first byte of each of the answers that wait for one another: page, scripts, styles.
+SLOWER = 4
+THROUGHPUT = 2e6
+LATENCY = 3 * 0.02
+
+
+def test_first_paint_on_a_slow_laptop(demo: Demo, browser: Browser, tmp_path: Path) -> None:
+    """Computed from the processor's time and the bytes, to which no other program adds."""
+    seconds = [first_paint(demo, browser, tmp_path / f"{n}.json") for n in range(3)]
+    assert min(seconds) < 1, seconds
+
+
+def first_paint(demo: Demo, browser: Browser, path: Path) -> float:
+    """Return the seconds until a slow laptop shows the first text of the inbox."""
+    context = browser.new_context()  # with an empty cache
+    page = context.new_page()
+    browser.start_tracing(page=page, path=path, categories=["toplevel", "loading"])
+    page.goto(f"{demo.url}/inbox")
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    entries = page.evaluate(
+        "[...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]"
+        ".map((each) => each.toJSON())"
     )
-
-
-def test_first_paint_on_a_slow_laptop(demo: Demo, open_page: Open) -> None:
-    page = open_page("about:blank")
-    session = page.context.new_cdp_session(page)
-    session.send("Emulation.setCPUThrottlingRate", {"rate": 4})
-    session.send("Network.enable")
-    session.send("Network.setCacheDisabled", {"cacheDisabled": True})
-    limits = {"offline": False, "latency": 20, "downloadThroughput": 2e6, "uploadThroughput": 1e6}
-    session.send("Network.emulateNetworkConditions", limits)
-    times = []
-    for _ in range(3):
-        page.goto(f"{demo.url}/inbox")
-        expect(page.get_by_role("heading", level=1)).to_be_visible()
-        times.append(first_paint(page))
-    assert min(times) < 1_000, times
+    shown = page.evaluate(
+        "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+    )
+    browser.stop_tracing()
+    context.close()
+    events = on_main_thread(json.loads(path.read_text())["traceEvents"], "/assets/InboxPage.js")
+    (painted,) = {e["ts"] for e in events if e["name"] == "firstContentfulPaint"}
+    tasks = [e for e in events if "RunTask" in e["name"] and "tdur" in e and e["ts"] < painted]
+    assert len(tasks) > 10
+    cpu = sum(task["tdur"] for task in tasks) / 1e6
+    needed = [entry for entry in entries if entry["startTime"] < shown]
+    assert len(needed) > 5
+    size = sum(entry["transferSize"] for entry in needed)
+    return SLOWER * cpu + size / THROUGHPUT + LATENCY
 
 
 def test_inbox_loads_little_code(demo: Demo, open_page: Open) -> None:

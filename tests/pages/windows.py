@@ -54,3 +54,17 @@ def check_page(page: Page, *, phone: bool) -> list[Any]:
     if phone:
         found += page.locator("main").evaluate(SMALL)
     return found
+
+
+def on_main_thread(events: Iterable[dict[str, Any]], script: str) -> list[dict[str, Any]]:
+    """Return a trace's events on the main thread of the page that loaded a script."""
+    events = list(events)
+    processes = {event["pid"] for event in events if script in str(event.get("args"))}
+    threads = {
+        (event["pid"], event["tid"])
+        for event in events
+        if event["name"] == "thread_name"
+        and event["args"]["name"] == "CrRendererMain"
+        and event["pid"] in processes
+    }
+    return [event for event in events if (event["pid"], event["tid"]) in threads]
