@@ -56,9 +56,8 @@ def check_page(page: Page, *, phone: bool) -> list[Any]:
     return found
 
 
-def on_main_thread(events: Iterable[dict[str, Any]], script: str) -> list[dict[str, Any]]:
+def on_main_thread(events: list[dict[str, Any]], script: str) -> list[dict[str, Any]]:
     """Return a trace's events on the main thread of the page that loaded a script."""
-    events = list(events)
     processes = {event["pid"] for event in events if script in str(event.get("args"))}
     threads = {
         (event["pid"], event["tid"])
