@@ -241,7 +241,7 @@ def first_paint(demo: Demo, browser: Browser, path: Path) -> float:
     page.goto(f"{demo.url}/inbox")
     expect(page.get_by_role("heading", level=1)).to_be_visible()
     entries = page.evaluate(
-        "[...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]"
+        "['navigation', 'resource'].flatMap((type) => performance.getEntriesByType(type))"
         ".map((each) => each.toJSON())"
     )
     shown = page.evaluate(
