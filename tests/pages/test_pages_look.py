@@ -244,9 +244,7 @@ def first_paint(demo: Demo, browser: Browser, path: Path) -> float:
         "['navigation', 'resource'].flatMap((type) => performance.getEntriesByType(type))"
         ".map((each) => each.toJSON())"
     )
-    shown = page.evaluate(
-        "performance.getEntriesByName('first-contentful-paint')[0].startTime"
-    )
+    shown = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
     browser.stop_tracing()
     context.close()
     events = on_main_thread(json.loads(path.read_text())["traceEvents"], "/assets/InboxPage.js")
