@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 import pytest
 from fake_telegram import TOKEN, FakeTelegram
 from kit_world import KitWorld
@@ -76,12 +78,17 @@ def test_two_processes_send_each_message_once(
             escalate_to=("ben",),
         )
         try:
-            leader = run("worker", "agents:agent")
+            leader = run("worker", "agents:agent", "--metrics", "0")
             until(lambda: any(method == "deleteWebhook" for method, _ in fake.calls))
             run("worker", "agents:agent")
             run("serve", "--port", "0", "--workers", "0")
             first = [world.ask_sync(f"first-{number}") for number in range(4)]
             until(lambda: _sent(store, first) == steps)
+            assert leader.stdout is not None
+            (url,) = re.findall(r"http://\S+/metrics", leader.stdout.readline())
+            page = httpx.get(url).text
+            assert 'sayso_channel_messages_total{channel="telegram",outcome="sent"} 20.0' in page
+            assert 'sayso_channel_delay_seconds_count{channel="telegram"} 20.0' in page
             leader.kill()
             second = [world.ask_sync(f"second-{number}") for number in range(4)]
             until(

@@ -18,6 +18,7 @@ from pathlib import Path
 import pexpect
 import pytest
 from cli_world import World
+from fake_telegram import TOKEN, FakeTelegram
 from postgres_server import PostgresServer, why_not
 from sayso_process import Process
 from sayso_process import start as start_command
@@ -63,9 +64,19 @@ def start(processes: dict[str, Process], folder: Path, env: dict[str, str]) -> N
         assert process.stdout.readline()
 
 
-def test_stopping_does_not_wait_for_the_database(server: PostgresServer, tmp_path: Path) -> None:
+@pytest.fixture
+def bot() -> Iterator[dict[str, str]]:
+    """Yield the environment of a process with a bot."""
+    fake = FakeTelegram()
+    yield {"SAYSO_TELEGRAM_TOKEN": TOKEN, "SAYSO_TELEGRAM_API": fake.url}
+    fake.close()
+
+
+def test_stopping_does_not_wait_for_the_database(
+    server: PostgresServer, tmp_path: Path, bot: dict[str, str]
+) -> None:
     """Nothing runs; reading the store would wait for half a minute."""
-    env = {**os.environ, "SAYSO_KEY": new_key(), "SAYSO_STORE": server.url}
+    env = {**os.environ, **bot, "SAYSO_KEY": new_key(), "SAYSO_STORE": server.url}
     processes: dict[str, Process] = {}
     try:
         start(processes, tmp_path, env)
@@ -84,10 +95,10 @@ def test_stopping_does_not_wait_for_the_database(server: PostgresServer, tmp_pat
             process.communicate()
 
 
-def test_stopping_ignores_process_stopped_in_commit(tmp_path: Path) -> None:
+def test_stopping_ignores_process_stopped_in_commit(tmp_path: Path, bot: dict[str, str]) -> None:
     """Each process has closed a request, has events to seal, and has another request to close."""
     path, key = tmp_path / "sayso.db", new_key()
-    env = {**os.environ, "SAYSO_KEY": key, "SAYSO_STORE": f"sqlite:///{path}"}
+    env = {**os.environ, **bot, "SAYSO_KEY": key, "SAYSO_STORE": f"sqlite:///{path}"}
     processes: dict[str, Process] = {}
     store = SqliteStore(path, keys=Keyring.parse(key))
     gate = sayso.Gate(store, wait=0)

@@ -22,7 +22,9 @@ from sayso.sync import to_thread
 log = logging.getLogger("sayso.channels")
 
 _RETRY = 5.0
+#: Seconds in which messages that are being sent may end, and then all else.
 _GRACE = 5.0
+_END = 1.0
 
 
 class ChatChannel(Channel, Protocol):
@@ -76,7 +78,8 @@ class Runner:
         finally:
             for task in (leading, stopping):
                 task.cancel()
-            await asyncio.gather(leading, stopping, return_exceptions=True)
+            # The store may be away: what would still be written there is not waited for.
+            await asyncio.wait({leading, stopping}, timeout=_END)
             await self._courier.close()
 
     def stop(self) -> None:
