@@ -22,16 +22,24 @@ from windows import Open
 
 from sayso.inbox import create_token, remove_person
 
-#: Stands in for the notifications that a browser without any does not show.
+#: Counts notifications, and stands in for them where the browser shows none.
 NOTIFICATIONS = """() => {
-    if (Notification.permission === "granted") return;
-    const shown = new Map();
-    self.registration.showNotification = async (title, options) => {
-        const close = () => shown.delete(options.tag);
-        shown.delete(options.tag);
-        shown.set(options.tag, { title, ...options, close });
+    const { registration } = self;
+    let show = registration.showNotification.bind(registration);
+    if (Notification.permission !== "granted") {
+        const shown = new Map();
+        show = async (title, options) => {
+            const close = () => shown.delete(options.tag);
+            close();
+            shown.set(options.tag, { title, ...options, close });
+        };
+        registration.getNotifications = async () => [...shown.values()];
+    }
+    self.count = 0;
+    registration.showNotification = async (...what) => {
+        await show(...what);
+        self.count += 1;
     };
-    self.registration.getNotifications = async () => [...shown.values()];
 }"""
 SHOWN = """async () => (await self.registration.getNotifications()).map(
     ({ title, body, tag, silent, data }) => ({ title, body, tag, silent, url: data.url }))"""
@@ -73,10 +81,10 @@ class ServiceWorker:
 
     def deliver(self, text: str) -> list[dict[str, Any]]:
         """Deliver a message, and return the notifications that are then shown."""
-        before = self.shown()
+        count = self.worker.evaluate("self.count")
         message = {"origin": self._origin, "registrationId": self._id, "data": text}
         self._tools.send("ServiceWorker.deliverPushMessage", message)
-        until(lambda: self.shown() != before)
+        until(lambda: self.worker.evaluate("self.count") > count)
         return self.shown()
 
     def shown(self) -> list[dict[str, Any]]:
