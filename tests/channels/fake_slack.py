@@ -27,6 +27,8 @@ class FakeSlack:
         self.messages: dict[tuple[str, str], dict[str, Any]] = {}
         self.told: list[str] = []
         self.views: list[dict[str, Any]] = []
+        #: Status, type and body of answers to the next messages, instead of sending them.
+        self.refusals: list[tuple[int, str, str]] = []
         #: Where Socket Mode connects to.
         self.socket_url = ""
         self._number = 0
@@ -43,12 +45,19 @@ class FakeSlack:
                     fields = json.loads(raw or "{}")
                 else:
                     fields = {name: values[0] for name, values in parse_qs(raw).items()}
-                data = json.dumps(
-                    fake.answer(urlsplit(self.path).path.rpartition("/")[2], fields)
-                ).encode()
-                self.send_response(200)
-                self.send_header("content-type", "application/json")
+                method = urlsplit(self.path).path.rpartition("/")[2]
+                if fake.refusals and method == "chat.postMessage":
+                    status, kind, body = fake.refusals.pop()
+                    data = body.encode()
+                else:
+                    status = 200
+                    kind = "application/json"
+                    data = json.dumps(fake.answer(method, fields)).encode()
+                self.send_response(status)
+                self.send_header("content-type", kind)
                 self.send_header("content-length", str(len(data)))
+                if status == 429:
+                    self.send_header("retry-after", "1")
                 self.end_headers()
                 self.wfile.write(data)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from typing import Any
@@ -211,3 +212,27 @@ async def test_forged_and_foreign_posts_decide_nothing(world: KitWorld, phone: _
         foreign = phone.payload(77, "Approve", team="T2")
         assert (await phone.post(*phone.fake.interaction(foreign))).status == 200
         assert await world.status(request_id) == "pending"
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        (429, "application/json", '{"ok": false, "error": "ratelimited"}'),
+        (503, "text/html", "<html>"),
+        (200, "application/json", "{"),
+    ],
+    ids=["limited", "away", "broken"],
+)
+async def test_refused_message_is_sent_again(
+    world: KitWorld, phone: _Phone, refusal: tuple[int, str, str]
+) -> None:
+    world.people("ana")
+    async with world.running(phone.channel):
+        await TestSlack().started(world, phone, ("ana", 77))
+        phone.fake.refusals.append(refusal)
+        began = time.monotonic()
+        await world.ask()
+        await TestSlack().one(phone, 77)
+        assert refusal[0] != 429 or time.monotonic() - began >= 1
+    assert len(phone.shown(77)) == 1
+    assert world.counts.outcomes.count(("slack", "failed")) == 1
