@@ -680,7 +680,7 @@ class SearchTests:
         store = world.store
         vitals = store.vitals()
         assert (vitals.oldest_request, vitals.runs_due, vitals.overdue) == (None, 0, 0)
-        assert vitals.failing == {}
+        assert vitals.backlogs == {}
         first = world.ask(expires_in=60)
         world.clock.advance(30)
         world.ask(run="later", thread="later")
@@ -691,7 +691,9 @@ class SearchTests:
         assert (vitals.overdue, vitals.overdue_since) == (1, first.expires_at)
         failed = _delivery("failed", next_at=9)._replace(attempts=1, error="no answer")
         assert store.put_deliveries([failed, _delivery("new", next_at=9)]) == [True, True]
-        assert store.vitals().failing == {"telegram": 1}
+        assert {name: row.failing for name, row in store.vitals().backlogs.items()} == {
+            "telegram": 1
+        }
 
     def test_vitals_count_due_runs_of_agents(self, world: World) -> None:
         (call,) = world.propose(world.new("send"), agent_digest="v1")
