@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, get_args
 
-from engine_model import THREADS, TwoStores
+from engine_model import THREADS, Planned, TwoStores
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
@@ -53,6 +53,7 @@ from sayso.engine.commands import (
     Suspend,
     Undo,
 )
+from sayso.engine.grants import Step, plan_scope
 from sayso.engine.people import PROCESS
 from sayso.engine.renewing import Renewal
 from sayso.policy.limits import Limit, bound_text
@@ -77,6 +78,7 @@ OWNERS = ("w1", "w2")
 CALLERS = ("use:1", "use:2", "args:1")
 MODEL = "model:small"
 TOOLS = ("send", "pay")
+STEPS = st.tuples(st.sampled_from(TOOLS), st.integers(0, 2))
 PEOPLE = (
     Proven("ana", assurance="token", proof=proof_of("ana", "token")),
     Proven("bo", assurance="token", proof=proof_of("bo", "token")),
@@ -96,6 +98,12 @@ ESCALATES = {
 BY_TIME: dict[str, type[CallCommand]] = {"expire": Expire, "escalate": Escalate, "remind": Remind}
 SMALL = '{"properties":{"n":{"maximum":1}},"required":["n"]}'
 LEASE = seconds(10)
+
+
+def _step(tool: str, number: int) -> Step:
+    args_hash = codec.sha256(codec.canonical({"n": number}))
+    return Step(tool, tool_of(tool).digest, args_hash, "medium")
+
 
 _S = CallStatus
 _OPEN = (_S.ASKED, _S.IN_DOUBT)
@@ -174,13 +182,14 @@ class Machine(TwoStores):
             ),
         )
 
-    def _new(self, data: Data, verdict: str) -> NewCall:
+    def _new(self, data: Data, verdict: str, step: tuple[str, int] | None = None) -> NewCall:
         number, effect = self.new_id(), data.draw(st.sampled_from(EFFECTS))
         outcomes = [None, (True, "1"), (False, "boom")] if effect == "read" else [None, None, None]
         keys = [f"key-{number}"] * 5 + ["shared"]
+        tool, value = step or (data.draw(st.sampled_from(TOOLS)), data.draw(st.integers(0, 2)))
         return self.memory.new(
-            data.draw(st.sampled_from(TOOLS)),
-            {"n": data.draw(st.integers(0, 2))},
+            tool,
+            {"n": value},
             id=f"req_{number}",
             key=data.draw(st.sampled_from(keys), label="key"),
             verdict=verdict,
@@ -342,15 +351,85 @@ class Machine(TwoStores):
         self._propose(data, "t1", ["ask"] * 3, None, False)
 
     @rule(
-        data=st.data(), risk=st.sampled_from(["low", "medium"]), by=st.sampled_from(WINDOW_PEOPLE)
+        data=st.data(),
+        risk=st.sampled_from(["low", "medium"]),
+        by=st.sampled_from(WINDOW_PEOPLE),
+        rejects=st.booleans(),
     )
-    def trust(self, data: Data, risk: str, by: Reviewer) -> None:
-        """Trust a live run, and propose calls in it."""
+    def trust(self, data: Data, risk: str, by: Reviewer, rejects: bool) -> None:
+        """Trust a live run, and propose calls in it, some of them after a rejection."""
         live = self.memory.store.live_run("t1")
         if live is not None:
             place = {"thread": "t1", "run": live.id, "grant": f"win_{self.new_id()}"}
             self.send(OpenWindow(**place, by=by, risk=risk, length=seconds(30)))
             self._propose(data, "t1", ["ask"] * 2, data.draw(st.sampled_from(OWNERS)), False)
+            if rejects:
+                self._reject(data, live.id)
+                self._propose(data, "t1", ["ask"] * 2, data.draw(st.sampled_from(OWNERS)), False)
+
+    def _reject(self, data: Data, run: str, request: str = "") -> None:
+        """Reject this request of a run, or any, if there is one."""
+        asked = [c for c in self.calls.values() if c.run == run and c.status is _S.ASKED]
+        asked = [call for call in asked if call.id == request] or asked
+        if asked:
+            call = data.draw(st.sampled_from(asked), label="rejected")
+            digest = self.memory.digest(call)
+            self.send(self._decision(call, type="reject", by=PEOPLE[0], seen_digest=digest))
+
+    @rule(
+        data=st.data(),
+        steps=st.lists(STEPS, min_size=2, max_size=3),
+        any_order=st.booleans(),
+        end=st.sampled_from(["", "", "reject", "prompt"]),
+    )
+    def plan(self, data: Data, steps: list[tuple[str, int]], any_order: bool, end: str) -> None:
+        """Approve calls of a live run at once; then propose some of them, and others."""
+        live = self.memory.store.live_run("t1")
+        if live is None:
+            return
+        number = self.new_id()
+        content = {"steps": [list(step) for step in steps], "any_order": any_order}
+        new = self.memory.new(
+            "plan", content, id=f"req_{number}", key=f"key-{number}", plan=True, valid_for=30.0
+        )
+        place = {"thread": "t1", "run": live.id}
+        self.send(Propose(**place, agent="agent", calls=(new,), tools=(tool_of("plan"),)))
+        call = self.calls.get(new.id)
+        if call is None or call.status is not _S.ASKED:
+            return
+        scope = plan_scope([_step(*step) for step in steps], any_order, call.id)
+        plan = Grant(
+            id=f"pln_{number}", agent="", tool="", tool_digest="", scope=scope, by="", created=0
+        )
+        approves = self._decision(
+            call,
+            type="approve",
+            by=PEOPLE[0],
+            seen_digest=self.memory.digest(call),
+            grant=plan,
+            is_plan=True,
+        )
+        self.send(approves)
+        if plan.id in self._stored_grants():
+            scope = self.memory.run(live.id).scope
+            ends = self.clock() + seconds(30)
+            self.plans[plan.id] = Planned(
+                live.id, scope, any_order, ends, dict(enumerate(steps)), {}
+            )
+        if end == "reject":
+            one = self._new(data, "ask", steps[0])
+            asks = replace(one, terms=replace(one.terms, quorum=2, reviewers=("ana",)))
+            self.send(Propose(**place, agent="agent", calls=(asks,), tools=(tool_of(one.tool),)))
+            self._reject(data, live.id, asks.id)
+        elif end == "prompt":
+            self.send(NotePrompt(**place))
+        orders = st.lists(st.sampled_from([*steps, *steps, ("pay", 3)]), min_size=2, max_size=4)
+        for step in data.draw(orders, label="calls"):
+            one = self._new(data, "ask", step)
+            owner = data.draw(st.sampled_from(OWNERS))
+            tools = (tool_of(one.tool),)
+            proposes = {"calls": (one,), "tools": tools, "owner": owner, "lease": LEASE}
+            self.send(Propose(**place, agent="agent", **proposes))
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data(), what=st.sampled_from(["call", "run", "revoke", *BY_TIME]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,6 +79,23 @@ class Window(NamedTuple):
     ends: int
 
 
+@dataclass
+class Planned:
+    """A plan that was approved: its steps, each a tool and a number."""
+
+    run: str
+    scope: str
+    any_order: bool
+    ends: int
+    #: The steps that no call has taken, and the call that took each of the others.
+    left: dict[int, tuple[str, int]]
+    taken: dict[str, tuple[int, tuple[str, int]]]
+
+    def has(self, content: tuple[str, int]) -> bool:
+        """Return whether a step that was not given back has this content."""
+        return content in (*self.left.values(), *(step for _, step in self.taken.values()))
+
+
 class TwoStores(RuleBasedStateMachine):
     """A store in memory and one in SQLite, and the model beside them."""
 
@@ -97,6 +114,8 @@ class TwoStores(RuleBasedStateMachine):
         self.spent: Counter[str] = Counter()
         #: The windows that no rejection has ended.
         self.windows: dict[str, Window] = {}
+        #: The same for plans.
+        self.plans: dict[str, Planned] = {}
         #: Calls that started, when, and the key of a limit that counts them.
         self.counted: list[tuple[str, int, str]] = []
         self.grants: dict[str, Grant] = {}
@@ -172,10 +191,36 @@ class TwoStores(RuleBasedStateMachine):
                 assert command.by.name == "ana", "it needs a session"
                 ends = self.clock() + command.length
                 self.windows[command.grant] = Window(command.run, command.risk, ends)
-            if isinstance(command, Decide) and command.type == "reject":
-                over = [id for id, window in self.windows.items() if window.run == command.run]
-                for id in over:
-                    self.windows[id] = self.windows[id]._replace(ends=0)
+            call = self.calls.get(getattr(command, "call", None) or "")
+            if call is None:
+                continue
+            if self._rejects(command, call):
+                self._end_trust(call)
+            # Only now may another call take the step of this one.
+            gives_up = isinstance(command, Decide) and call.status is _S.IN_DOUBT
+            nothing = isinstance(command, Record) and command.failure == "not_executed"
+            plan = self.plans.get(call.grant or "")
+            if plan is not None and (gives_up or nothing) and call.id in plan.taken:
+                place, step = plan.taken.pop(call.id)
+                plan.left[place] = step
+
+    def _rejects(self, command: Command, call: Call) -> bool:
+        """Return whether this command has just rejected a call."""
+        if isinstance(command, Review):
+            now = self.memory.store.call(call.id)
+            return call.status is _S.ASKED and now is not None and now.status is _S.REJECTED
+        is_first = call.decision is None or call.status is _S.IN_DOUBT
+        return isinstance(command, Decide) and command.type == "reject" and is_first
+
+    def _end_trust(self, call: Call) -> None:
+        """A rejection ends the windows of its run, and the plans with this step."""
+        for id, window in self.windows.items():
+            if window.run == call.run:
+                self.windows[id] = window._replace(ends=0)
+        content = (call.tool, codec.loads(call.args).get("n"))
+        for plan in self.plans.values():
+            if plan.run == call.run and plan.has(content):
+                plan.ends = 0
 
     def renew(self, renewal: Renewal) -> None:
         """Renew a lease in both stores: nothing but its end changes, and only the holder's."""
@@ -293,6 +338,8 @@ class TwoStores(RuleBasedStateMachine):
     def _spend(self, call: Call) -> None:
         if call.grant in self.windows and call.attempt == 1:
             self._trusts(call)
+        elif call.grant in self.plans and call.attempt == 1:
+            self._follows(call)
         elif call.grant is not None and call.attempt == 1:
             self.spent[call.grant] += 1
             limit = self.grants[call.grant].uses_left
@@ -307,6 +354,23 @@ class TwoStores(RuleBasedStateMachine):
         declared = terms.risk.level if terms.risk_declared else "high"
         assert declared in ("low", window.risk), "a window covered more risk"
         assert terms.quorum == 1, "a window replaced a quorum"
+        assert not terms.reviewers or "ana" in terms.reviewers, "it is for other people"
+
+    def _follows(self, call: Call) -> None:
+        """A call starts under a plan only as its next step, which no other call has taken."""
+        plan = self.plans[call.grant or ""]
+        assert plan.run == call.run, "a plan of another run was used"
+        assert plan.scope == self.memory.run(call.run).scope, "a plan was used in a later entry"
+        assert self.clock() < plan.ends, "a plan was used after its end"
+        content = (call.tool, codec.loads(call.args)["n"])
+        places = [place for place, step in sorted(plan.left.items()) if step == content]
+        assert places, "a plan covered a call that was none of its steps, or a second one"
+        assert plan.any_order or places[0] == min(plan.left), "a step was taken before its turn"
+        plan.taken[call.id] = (places[0], plan.left.pop(places[0]))
+        terms = call.terms
+        assert terms.risk_declared, "a plan covered an unknown risk"
+        assert terms.risk.level in ("low", "medium"), "a plan covered more risk than it showed"
+        assert terms.quorum == 1, "a plan replaced a quorum"
         assert not terms.reviewers or "ana" in terms.reviewers, "it is for other people"
 
     def _counts(self, call: Call) -> None:

@@ -5,6 +5,7 @@ Callers at once do not change each other's outcomes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import run_state_machine_as_test
 
-from sayso.engine import grants, running
+from sayso.engine import UnitOfWork, budgets, deciding, grants, proposing, running
+from sayso.rows import Call
 
 pytestmark = pytest.mark.timeout(600)  # a minute on an idle machine
 
@@ -25,6 +27,8 @@ CALLERS = settings(
 )
 #: One counterexample is enough to find a mutant.
 MUTANT = settings(CALLERS, phases=[Phase.generate], report_multiple_bugs=False)
+
+FINDS = settings(STORES, max_examples=500, phases=[Phase.generate], report_multiple_bugs=False)
 
 
 # 120 are enough to find each of the defects that this machine was written after; `make chaos` goes
@@ -80,17 +84,58 @@ def test_law_finds_limits_that_do_not_count(
 ) -> None:
     empty: dict[str, Any] | str = {} if safeguard == "charge" else ""
     monkeypatch.setattr(running, safeguard, lambda work, call: empty)
-    mutant = settings(STORES, max_examples=500, phases=[Phase.generate], report_multiple_bugs=False)
     with pytest.raises(AssertionError, match="a limit was exceeded"):
-        run_state_machine_as_test(Machine, settings=mutant)
+        run_state_machine_as_test(Machine, settings=FINDS)
+
+
+def _spares(prefix: str) -> Callable[..., None]:
+    """Return an ``end_trust`` that ends no grant whose id begins like this."""
+
+    def end_trust(work: UnitOfWork, call: Call, by: str) -> None:
+        loaded = work.grants
+        work.grants = {id: grant for id, grant in loaded.items() if not id.startswith(prefix)}
+        grants.end_trust(work, call, by)
+        work.grants = {**loaded, **work.grants}
+
+    return end_trust
+
+
+#: Defects of windows, plans and models: what replaces which safeguard, where, and the law that
+#: finds it.
+MUTANTS: dict[str, tuple[tuple[Any, ...], str, Any, str]] = {
+    "window covers any risk": (
+        (grants,),
+        "_is_within",
+        lambda *_: True,
+        "a window covered more risk",
+    ),
+    "rejection ends no window": (
+        (deciding,),
+        "end_trust",
+        _spares("win_"),
+        "a window was used after",
+    ),
+    "rejection ends no plan": ((deciding,), "end_trust", _spares("pln_"), "a plan was used after"),
+    "plan covers any call": ((grants,), "_is_step", lambda *_: True, "a plan covered"),
+    "step is not taken": ((budgets,), "take_step", lambda *_: {}, "a plan covered"),
+    "plan lasts": (
+        (proposing, running),
+        "is_of_this_entry",
+        lambda *_: True,
+        "a plan was used in a later",
+    ),
+    "model decides alone": ((deciding,), "model_may_allow", lambda _: True, "its rule|a model"),
+}
 
 
 @pytest.mark.long
-def test_law_finds_windows_that_cover_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grants, "_is_within", lambda terms, most: True)
-    mutant = settings(STORES, max_examples=500, phases=[Phase.generate], report_multiple_bugs=False)
-    with pytest.raises(AssertionError, match="a window"):
-        run_state_machine_as_test(Machine, settings=mutant)
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_law_finds_trust_that_covers_too_much(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    modules, safeguard, replacement, law = MUTANTS[mutant]
+    for module in modules:
+        monkeypatch.setattr(module, safeguard, replacement)
+    with pytest.raises(AssertionError, match=law):
+        run_state_machine_as_test(Machine, settings=FINDS)
 
 
 @pytest.mark.long

@@ -287,7 +287,8 @@ def is_of_this_entry(work: UnitOfWork, grant: Grant) -> bool:
 
 def end_trust(work: UnitOfWork, call: Call, by: str) -> None:
     """End the windows of a run with the first rejection in it, and plans with this step."""
-    for grant in list(work.grants.values()):
+    # In the order of their ids: every store writes the same events.
+    for _, grant in sorted(work.grants.items()):
         if grant.tool_digest != RUN_TOOL + call.run or not grant.live(work.now):
             continue
         equal = (call.tool_digest, call.args_hash)
