@@ -11,6 +11,7 @@ from kit_world import FakeChannel, KitWorld, refund
 from waiting import until_async
 
 import sayso
+from sayso.channels.kit.cards import Card
 from sayso.channels.kit.planner import MANY
 from sayso.rows import Delivery
 
@@ -104,9 +105,9 @@ async def test_slow_channel_delays_only_its_own_messages(world: KitWorld) -> Non
     answers = asyncio.Event()
     deliver = slow.send
 
-    async def send(delivery: Delivery, card: object) -> str:
+    async def send(delivery: Delivery, card: Card) -> str:
         await answers.wait()
-        return await deliver(delivery, card)  # type: ignore[arg-type]
+        return await deliver(delivery, card)
 
     slow.send = send  # type: ignore[method-assign]
     world.rule = sayso.Rule("*", risk="low", reviewers=tuple(people))
@@ -138,3 +139,34 @@ async def test_pace_of_platform_is_kept(world: KitWorld) -> None:
     for target in range(6):
         first, second = [at for at, where in times if where == str(target)]
         assert second - first >= 0.19
+
+
+async def test_target_that_hangs_delays_no_other(world: KitWorld) -> None:
+    """More messages wait for it than the sender reads at once."""
+    for name, user in (("slow", "1"), ("quick", "2")):
+        world.person(name, user)
+    deliver = world.channel.send
+    hung: list[str] = []
+    answers = asyncio.Event()
+
+    async def send(delivery: Delivery, card: Card) -> str:
+        if delivery.person == "slow":
+            hung.append(delivery.id)
+            await answers.wait()
+        return await deliver(delivery, card)
+
+    world.channel.send = send  # type: ignore[method-assign]
+    async with world.running():
+        world.rule = sayso.Rule("*", risk="low", reviewers="slow", notify=["telegram"])
+        for number in range(MANY):
+            await world.ask(f"slow-{number}")
+        await until_async(lambda: hung)
+        world.rule = sayso.Rule("*", risk="low", reviewers="quick")
+        for number in range(MANY):
+            await world.ask(f"quick-{number}")
+        await until_async(lambda: len(world.channel.sent) == MANY, seconds=10)
+        assert {row.person for row, _ in world.channel.sent} == {"quick"}
+        assert len(hung) == 1  # in the order of the requests, one after the other
+        answers.set()
+        await world.sends(2 * MANY)
+    assert len({row.id for row, _ in world.channel.sent}) == 2 * MANY

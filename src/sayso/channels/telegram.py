@@ -64,7 +64,7 @@ class TelegramChannel:
     def __init__(
         self, token: str, *, secret: str = "", page: str = "", api: str = _API, spacing: float = 1.0
     ) -> None:
-        request = HTTPXRequest(connection_pool_size=16)
+        request = HTTPXRequest(connection_pool_size=128)
         polling = HTTPXRequest(connection_pool_size=1, read_timeout=_POLL_SECONDS + 10)
         self._bot = Bot(token, base_url=f"{api}/bot", request=request, get_updates_request=polling)
         self._secret = secret

@@ -4,7 +4,7 @@ One process at a time delivers (``lease``). A message that fails is tried again 
 pause doubles. Whether it is the message or the receiver that is at fault, the other messages tell:
 if one of them was accepted meanwhile, the failed message is set aside until its next try, and only
 messages about the same request wait behind it. Otherwise the receiver is away: all messages keep
-their places, and the channel waits.
+their places, and the channel waits. A target that takes long delays no other one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import logging
 import random
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from sayso.channels.kit.channel import TryLater, Undeliverable
@@ -29,6 +30,12 @@ from sayso.types import SECOND
 log = logging.getLogger("sayso.channels")
 
 _PAGE = 20
+#: A page has room for the messages of slow targets, which may be at its beginning.
+_LONGEST_PAGE = 1000
+#: How many targets may be served at once.
+_MOST_TARGETS = 100
+#: Seconds after which the messages to one target no longer delay those to others.
+_PATIENCE = 1.0
 #: Another process may have planned a message: look this often, in seconds.
 _POLL = 5.0
 #: Seconds between two tries at most: of a message that was set aside, and of a receiver that is
@@ -75,6 +82,13 @@ class _Failure(NamedTuple):
     error: Exception
 
 
+class _Attempts(NamedTuple):
+    """What failed of the messages to one target, since how many were accepted in the channel."""
+
+    accepted_before: int
+    failures: list[_Failure]
+
+
 class Sender:
     """Sends what is due in one channel."""
 
@@ -84,7 +98,10 @@ class Sender:
         self._health = HealthNotes(store, courier.name)
         self._nudged = asyncio.Event()
         self._stopping = asyncio.Event()
-        #: How many rounds in a row nothing was accepted.
+        #: The messages that are being sent, by target.
+        self._lanes: dict[str, asyncio.Task[_Attempts]] = {}
+        #: How many messages were accepted, and how many rounds in a row none was.
+        self._accepted = 0
         self._outage = 0
 
     def nudge(self) -> None:
@@ -98,6 +115,16 @@ class Sender:
 
     async def run(self) -> None:
         """Send until ``stop`` is called, or until the store is closed."""
+        try:
+            await self._send_all()
+            if self._lanes:
+                await asyncio.wait(self._lanes.values())
+        finally:
+            for lane in self._lanes.values():
+                lane.cancel()
+            await asyncio.gather(*self._lanes.values(), return_exceptions=True)
+
+    async def _send_all(self) -> None:
         outage = Outage(f"the channel {self._courier.name}", within=outage_of(self._store))
         while not self._stopping.is_set():
             try:
@@ -113,27 +140,38 @@ class Sender:
             self._nudged.clear()
 
     async def _round(self) -> float:
-        """Deliver a page of messages. Return how many seconds to wait for more."""
-        rows = await to_thread(self._store.next_deliveries, self._courier.name, _PAGE)
+        """Deliver a page of messages. Return how many seconds to wait for more.
+
+        A target that is slow is left behind: its messages are still being sent in later rounds.
+        """
+        page = min(_PAGE * (1 + len(self._lanes)), _LONGEST_PAGE)
+        rows = await to_thread(self._store.next_deliveries, self._courier.name, page)
         now = self._store.now()
-        lanes: dict[str, list[Delivery]] = defaultdict(list)
+        by_target: dict[str, list[Delivery]] = defaultdict(list)
         for row in rows:
-            if row.next_at is not None and row.next_at <= now:
-                lanes[row.target].append(row)
-        if not lanes:
+            if row.next_at is not None and row.next_at <= now and row.target not in self._lanes:
+                by_target[row.target].append(row)
+        if not by_target and not self._lanes:
             ahead = [row.next_at for row in rows if row.next_at is not None]
             return min([_POLL, *((at - now) / SECOND for at in ahead)])
-        failures: list[_Failure] = []
-        accepted = sum(
-            await asyncio.gather(*(self._deliver_all(lane, failures) for lane in lanes.values()))
-        )
-        pause = await to_thread(self._settle, failures, accepted > 0)
-        if pause > 0:
-            await wait_for(self._stopping, pause)
+        room = _MOST_TARGETS - len(self._lanes)
+        begun = {
+            target: asyncio.create_task(self._deliver_all(lane))
+            for target, lane in islice(by_target.items(), room)
+        }
+        self._lanes |= begun
+        await asyncio.wait((begun or self._lanes).values(), timeout=_PATIENCE)
+        targets = [target for target, lane in self._lanes.items() if lane.done()]
+        ended = [self._lanes.pop(target).result() for target in targets]
+        if ended:
+            pause = await to_thread(self._settle, ended)
+            if pause > 0:
+                await wait_for(self._stopping, pause)
         return 0.0
 
-    async def _deliver_all(self, rows: Sequence[Delivery], failures: list[_Failure]) -> int:
-        """Deliver messages to one target, one after the other; return how many were accepted."""
+    async def _deliver_all(self, rows: Sequence[Delivery]) -> _Attempts:
+        """Deliver messages to one target, one after the other."""
+        attempts = _Attempts(self._accepted, [])
         accepted = 0
         failed: list[str] = []
         for row in rows:
@@ -149,14 +187,15 @@ class Sender:
             except Undeliverable as error:
                 done = self._dead(row, str(error))
             except Exception as error:  # whatever it was, it may work later
-                failures.append(_Failure(row, error))
+                attempts.failures.append(_Failure(row, error))
                 failed.append(row.request)
                 if not accepted and len(failed) > 1:
                     break  # the receiver is away, or may be
                 continue
             accepted += 1
+            self._accepted += 1
             await to_thread(self._record, done)
-        return accepted
+        return attempts
 
     def _is_behind(self, row: Delivery) -> bool:
         """Return whether an earlier message about the same request was not sent yet.
@@ -183,28 +222,30 @@ class Sender:
             if later is not None:
                 self._store.put_deliveries([later._replace(version=row.version + 1)])
 
-    def _settle(self, failures: Sequence[_Failure], accepted: bool) -> float:
+    def _settle(self, ended: Sequence[_Attempts]) -> float:
         """Record what failed. Return how many seconds the whole channel waits."""
         now = self._store.now()
+        failures = [failure for attempts in ended for failure in attempts.failures]
+        accepted = self._accepted > min(attempts.accepted_before for attempts in ended)
         shared = [error for _, error in failures if not _is_alone(error)]
         asked = [error.wait for error in shared if isinstance(error, TryLater)]
         away = bool(shared) and not accepted and not asked
         self._outage = self._outage + 1 if away else 0
         for row, error in failures:
-            attempts = row.attempts + 1
+            tries = row.attempts + 1
             reason = f"{type(error).__name__}: {error}"[:300]
-            log.warning("%s: try %d failed: %s", row.channel, attempts, reason)
+            log.warning("%s: try %d failed: %s", row.channel, tries, reason)
             self._courier.failed(row)
             self._health.note(reason)
-            later = row._replace(attempts=attempts, error=reason)
+            later = row._replace(attempts=tries, error=reason)
             age = (now - row.created) / SECOND
-            if attempts >= _LEAST_TRIES and age > self._courier.keep_trying:
+            if tries >= _LEAST_TRIES and age > self._courier.keep_trying:
                 later = self._dead(later, str(error)[:300])
             elif isinstance(error, TryLater) and error.alone:
-                pause = max(error.wait, self._pause(attempts, _LONGEST_PAUSE))
+                pause = max(error.wait, self._pause(tries, _LONGEST_PAUSE))
                 later = later._replace(next_at=now + round(pause * SECOND))
             elif accepted and not isinstance(error, TryLater):
-                pause = self._pause(attempts, _LONGEST_PAUSE)
+                pause = self._pause(tries, _LONGEST_PAUSE)
                 later = later._replace(next_at=now + round(pause * SECOND))
             self._store.put_deliveries([later])
         outage = self._pause(self._outage, _LONGEST_OUTAGE) if away else 0.0
