@@ -353,9 +353,25 @@ class Everything:
         self.store.transact(Note(type="policy_loaded", actor="gate", body={"digest": "x"}))
         self.check()
 
+    def models(self) -> None:
+        """A model allows, rejects, and leaves a request to people."""
+        rule = Rule("send", risk="low", reviewer="model:says", reviewer_allows=True)
+        models = {"says": lambda request: request["args"]["subject"]}
+        gate = Gate(self.store, wait=0, policy=Policy([rule]), models=models)
+        self.gate, before = gate, self.gate
+        send = self.tool()
+        assert self.go("model allows", lambda: send("a", "allow")) == "sent to a"
+        with pytest.raises(Rejected):
+            self.go("model rejects", lambda: send("b", "reject"))
+        request = self.ask("model asks", lambda: send("c", "ask"))
+        self.decide(request, request.approve())
+        assert self.go("model asks", lambda: send("c", "ask")) == "sent to c"
+        self.gate = before
+
     def happen(self) -> None:
         for story in (
             self.plain_answers,
+            self.models,
             self.endings,
             self.quorum,
             self.lost_vote,

@@ -15,10 +15,12 @@ import sayso.audit
 from sayso.channels.kit.cards import card_of
 from sayso.channels.kit.courier import read_request
 from sayso.channels.kit.desk import FOREIGN, STALE, Press, button_value
+from sayso.channels.kit.planner import Planner
 from sayso.channels.kit.service import ChannelService
+from sayso.gate.backend import StoreBackend
 from sayso.inbox import create_token, remove_person, revoke_token, set_stand_in
 from sayso.inbox.accounts import linked_person, new_code
-from sayso.rows import Delivery
+from sayso.rows import Call, Delivery
 from sayso.types import SECOND, EarlierRejection, Reviewer
 
 
@@ -340,3 +342,21 @@ async def test_sender_that_lost_its_lease_stops(
         await until_async(lambda: world.channel.listening == [1, 0])
         await until_async(lambda: world.channel.listening == [1, 0, 1])
         assert world.store.now() >= ends
+
+
+async def test_message_waits_while_a_model_reviews(
+    world: KitWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """People are not notified of what a model decides in the meantime."""
+
+    async def reviewing(backend: StoreBackend, call: Call) -> Call:
+        return call
+
+    world.person("ana", "77")
+    world.rule = replace(world.rule, reviewer="model:slow")
+    monkeypatch.setattr(StoreBackend, "review", reviewing)
+    request = await world.ask()
+    planner = Planner(world.store, world.channel)
+    planner.plan([event for _, event in world.store.events() if planner.wants(event)])
+    (row,) = world.store.deliveries_of(request)
+    assert row.next_at == row.created + 12 * SECOND

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,7 +42,10 @@ from sayso import (
     tool,
 )
 from sayso.audit import verify
+from sayso.channels.card import card
+from sayso.cli.output import replay_lines
 from sayso.errors import Denied, Tampered
+from sayso.gate.outcomes import why_not
 from sayso.gate.plan import is_still_approved
 from sayso.gate.scope import RunScope
 from sayso.hooks.dialects import parse_payload
@@ -156,6 +160,15 @@ def test_rejection_names_the_model(worlds: Callable[..., World]) -> None:
     world = worlds(rule(), answer={"decision": "reject", "reason": "the account is not ours"})
     with pytest.raises(Rejected, match=r"model:triage.*the account is not ours"):
         world.case.enter(lambda: world.pay("al"))
+    assert why_not(world.call()).startswith("A model that reviews calls rejected this call")
+
+
+def test_card_shows_its_opinion_as_unverified(worlds: Callable[..., World]) -> None:
+    world = worlds(rule(), answer="ask")
+    world.make()
+    lines = [line.text for line in card(world.request(), datetime.now(UTC))]
+    place = lines.index("A model says (not verified)")
+    assert "model:triage answered ask" in " ".join(lines[place:])
 
 
 @pytest.mark.parametrize(
@@ -543,6 +556,8 @@ def test_replay_shows_where_model_and_people_disagree(worlds: Callable[..., Worl
         ("model:triage", "ask", "rejected"): 1,
         ("model:triage", "reject", "approved"): 1,
     }
+    printed = "\n".join(line.text for line in replay_lines(replay, "policy.toml", "30d"))
+    assert "1  model:triage said allow, people rejected" in printed
     disagreements = {(one.answer, one.outcome) for one in replay.disagreements}
     assert disagreements == {("allow", "rejected"), ("reject", "approved")}
 

@@ -82,7 +82,8 @@ def _not_run(call: Call) -> str:
         if call.kind == "question":
             return f"The user will not answer. {why}".strip()
         reason = f" The reason given: {why}" if why else ""
-        return f"A person rejected this call, so it was not run.{reason}"
+        who = "A model that reviews calls" if call.source == "model" else "A person"
+        return f"{who} rejected this call, so it was not run.{reason}"
     if call.status is CallStatus.CANCELLED and call.result:
         return f"{NOT_RUN[call.status]} The reason given: {call.result}"
     return NOT_RUN.get(call.status, f"The call is {call.status}.")

@@ -435,7 +435,8 @@ def _denial_reason(request: Mapping[str, Any]) -> str:
         return f"{why} {message}".strip()
     if status == "rejected":
         reason = f" The reason given: {message}" if message else ""
-        return f"A person rejected this call, so it was not run.{reason}"
+        who = "A model that reviews calls" if decision.get("source") == "model" else "A person"
+        return f"{who} rejected this call, so it was not run.{reason}"
     if status == "responded":
         value = json.dumps(decision.get("value"), ensure_ascii=False)
         return f"A person answered instead, and it was not run. The answer: {value[:MAX_RESULT]}"

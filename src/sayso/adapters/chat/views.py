@@ -257,6 +257,7 @@ _NOT_RUN = {
     CallStatus.CANCELLED: "It was cancelled before it ran.",
     CallStatus.SUPERSEDED: "Something new was said instead of deciding, so it was not run.",
 }
+_REJECTED_BY_MODEL = "A model that reviews calls rejected this call, so it was not run."
 _DOUBT = (
     "{tool} was started, and it is unknown whether it took effect. "
     "Approve to run it again, or deny to give it up."
@@ -422,9 +423,10 @@ def _outcome(call: Call, *, denies: bool) -> Outcome | None:
         )
     if by_person and call.kind == "question":
         return Outcome("error", f"The user will not answer. {message}".strip())
-    not_run = f"{_NOT_RUN[call.status]} {message}".strip()
+    closed = _REJECTED_BY_MODEL if call.source == "model" else _NOT_RUN[call.status]
+    not_run = f"{closed} {message}".strip()
     if denies:
-        return Outcome("denied", not_run, (by_person and message) or _NOT_RUN[call.status])
+        return Outcome("denied", not_run, (by_person and message) or closed)
     return Outcome("error", not_run)
 
 

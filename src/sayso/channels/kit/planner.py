@@ -18,16 +18,19 @@ from sayso import codec
 from sayso.channels.kit.channel import Channel
 from sayso.engine.deciding import is_meant
 from sayso.engine.effects import is_remote
+from sayso.gate.review import REVIEW_SECONDS
 from sayso.inbox.accounts import accounts_of
 from sayso.inbox.people import viewer_of
 from sayso.rows import Call, Delivery, Event, Person, Proven
 from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable, request_in
-from sayso.types import GROUP, Micros, plain_name
+from sayso.types import GROUP, SECOND, Micros, plain_name
 from sayso.views import is_request
 
 #: More open requests than this are one message.
 MANY = 10
+#: How long people are not notified of a request that a model reviews first, in microseconds.
+_REVIEW: Micros = round((REVIEW_SECONDS + 2) * SECOND)
 #: How long a digest stands for new requests too, before another one is sent, in microseconds.
 DIGEST_EVERY: Micros = 3_600_000_000
 #: The same in a shared channel, whose readers change more often.
@@ -161,7 +164,10 @@ class Recipients:
                 if digest_row is not None:
                     yield digest_row
             else:
-                yield new_delivery(self._channel.name, target, call.id, digest, step, at)
+                row = new_delivery(self._channel.name, target, call.id, digest, step, at)
+                # A model may decide it meanwhile. Whoever sends the message looks again.
+                waits = bool(call.terms.reviewer) and call.rev == 1 and not call.terms.opinion
+                yield row._replace(next_at=at + _REVIEW) if waits else row
 
     def count(self, person: str) -> int:
         if person not in self._counts:
