@@ -15,6 +15,7 @@ from postgres_server import shared_url
 from typer.testing import CliRunner
 
 import sayso
+import sayso.gate.backend
 import sayso.schema
 from sayso.cli.entry import app_of
 from sayso.inbox import create_token
@@ -46,6 +47,16 @@ def test_every_promise_holds_on_sqlite(declared: selftest.Declaration) -> None:
     assert len(found) == 10
     expected = {"ok"} if declared is PAY else {"ok", "skipped"}
     assert set(found.values()) == expected
+
+
+def test_no_model_of_the_user_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would see made-up calls, and decide them."""
+    called = []
+    monkeypatch.setattr(sayso.gate.backend, "ask_model", lambda *request: called.append(request))
+    rule = Rule("refund", risk="low", reviewer="model:openai:small", reviewer_allows=True)
+    results = list(check_tool(Place(), Policy([rule]), named("desk", "refund", {})))
+    assert {result.outcome for result in results} <= {"ok", "skipped"}
+    assert called == []
 
 
 def test_every_promise_holds_on_postgres() -> None:
