@@ -359,4 +359,4 @@ async def test_message_waits_while_a_model_reviews(
     planner = Planner(world.store, world.channel)
     planner.plan([event for _, event in world.store.events() if planner.wants(event)])
     (row,) = world.store.deliveries_of(request)
-    assert row.next_at == row.created + 12 * SECOND
+    assert row.next_at == row.created + 10 * SECOND

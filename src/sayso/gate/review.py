@@ -31,8 +31,8 @@ log = logging.getLogger("sayso.gate")
 #: Gets a request as JSON. Returns one of ``ANSWERS``, or ``{"decision": …, "reason": …}``.
 Reviews = Callable[[dict[str, Json]], Any]
 
-#: How long a model may take.
-REVIEW_SECONDS = 10.0
+#: How long a model may take: less than a hook waits for the server (``hooks.program``).
+REVIEW_SECONDS = 8.0
 ANSWERS = ("allow", "ask", "reject")
 #: How many characters of its reason are stored.
 _MAX_REASON = 500
