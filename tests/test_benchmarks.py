@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import results
+from benchmarks import load, results
 from benchmarks.__main__ import main
 from benchmarks.row import Check, Effort, Measured, Row
 from benchmarks.rows import ROWS
@@ -106,3 +106,25 @@ def test_unknown_row_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as refused:
         main(["nothing"], fake(0.5), tmp_path / "results.json")
     assert refused.value.code == 2
+
+
+def test_table_of_loaded_stores_matches_the_record() -> None:
+    figures = json.loads(load.RECORD.read_text())
+    page = (ROOT / "docs" / "scale.md").read_text("utf-8")
+    assert load.table(figures) in page
+    assert f"--requests {figures['requests']} --record" in page
+
+
+@pytest.mark.long
+def test_loaded_stores_verify_and_are_measured(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.load", "--requests", "40", "--keep"]
+    for _ in range(2):  # the second time with the store that was kept
+        done = subprocess.run(
+            [*command, str(tmp_path / "kept")], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        figures = json.loads(done.stdout.splitlines()[-1])
+        for database in ("sqlite", "postgres"):
+            measured = figures[database]
+            assert measured["pruned runs"] == 36 + 600
+            assert measured["verify, all"] > 0
+            assert measured["search, one order"] > 0
