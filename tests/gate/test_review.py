@@ -240,7 +240,7 @@ def fails() -> Any:
         *({"decision": "allow", "quorum": 0}, '{"decision":"reject","decision":"allow"}'),
         *('[{"decision":"allow"}]', '{"decision":"allow"} {"decision":"reject"}', fails),
     ],
-    ids=repr,
+    ids=lambda answer: getattr(answer, "__name__", repr(answer)),
 )
 def test_other_answers_ask_people(worlds: Callable[..., World], answer: Any) -> None:
     world = worlds(allowing(), answer=answer)
