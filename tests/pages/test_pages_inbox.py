@@ -169,6 +169,9 @@ def test_questions_follow_until_order_is_complete(demo: Demo, open_page: Open) -
             break
         question = waiting[0]["question"]
         page.goto(f"{demo.url}/inbox/{waiting[0]['id']}")
+        asked = page.locator(".rail-turn-current")  # as a question, not as a call with its JSON
+        expect(asked).to_contain_text(question["text"])
+        expect(asked).not_to_contain_text("free_text")
         main = page.get_by_role("main")
         if question["multiple"]:
             boxes = main.get_by_role("checkbox")

@@ -127,6 +127,38 @@ def test_note_is_kept_with_approval(demo: Demo, open_page: Open, level: str) -> 
     expect(page.get_by_test_id("outcome")).to_contain_text("Checked with Ana.")
 
 
+@pytest.mark.parametrize(("key", "field"), [("r", "Reason"), ("n", "Note"), ("m", "Result")])
+def test_draft_survives_looking_elsewhere(
+    demo: Demo, open_page: Open, key: str, field: str
+) -> None:
+    first, second = ask_refunds(demo, 2, f"draft {key}")
+    page = open_page(f"{demo.url}/inbox/{first}")
+    open_request(page)
+    page.keyboard.press(key)
+    page.get_by_role("textbox", name=field).fill("Half a sentence")
+    page.locator(f"[data-row={second}]").click()
+    expect(page).to_have_url(f"{demo.url}/inbox/{second}")
+    expect(page.get_by_role("textbox", name=field)).to_have_count(0)
+    page.locator(f"[data-row={first}]").click()
+    expect(page.get_by_role("textbox", name=field)).to_have_value("Half a sentence")
+
+
+def test_answer_survives_looking_elsewhere(demo: Demo, open_page: Open) -> None:
+    options = [{"label": "north"}, {"label": "south"}]
+    question = {"text": "Which warehouse?", "options": options}
+    made = ask(demo, "draft question", question=question)
+    (other,) = ask_refunds(demo, 1, "draft other")
+    page = open_page(f"{demo.url}/inbox/{made}")
+    expect(page.get_by_role("radio", name="south")).to_be_enabled()
+    page.get_by_role("heading", level=1).focus()
+    page.keyboard.press("2")
+    expect(page.get_by_role("radio", name="south")).to_be_checked()
+    page.locator(f"[data-row={other}]").click()
+    expect(page).to_have_url(f"{demo.url}/inbox/{other}")
+    page.locator(f"[data-row={made}]").click()
+    expect(page.get_by_role("radio", name="south")).to_be_checked()
+
+
 def test_palette_offers_actions_of_the_request(demo: Demo, open_page: Open) -> None:
     made = ask(demo, "palette", tool="refund", args={"euros": 5})
     page = open_page(f"{demo.url}/inbox/{made}")

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from demo_process import Demo
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 from sayso_process import start
 from windows import Open, on_main_thread, turn_pages
 
@@ -108,22 +108,30 @@ def test_long_title_leaves_context_button_in_place(demo: Demo, open_page: Open) 
     assert abs(box["y"] - title["y"]) < 12
 
 
+def small_targets(page: Page) -> Any:
+    """Return what a finger could miss, with its height."""
+    return page.evaluate(
+        "() => [...document.querySelectorAll('main button, main select, main summary,"
+        " main .check, .bulk-check, .dialog button, .inbox-back, .inbox-effects button')]"
+        ".filter((each) => each.checkVisibility())"
+        ".map((each) => [each.outerHTML.slice(0, 80), each.getBoundingClientRect().height])"
+        ".filter(([, height]) => height < 44)"
+    )
+
+
 def test_phone_targets_are_large_enough(demo: Demo, open_page: Open) -> None:
     url = ask(demo, "phone", tool="pay", args=PAYMENT)
+    ask(demo, "phone 2", tool="pay", args=PAYMENT)
     page = open_page(f"{demo.url}/inbox", **PHONE)
-    for address in (f"{demo.url}/inbox", url):
+    for address in (f"{demo.url}/inbox", url, f"{demo.url}/settings", f"{demo.url}/inbox"):
         page.goto(address)
         expect(page.get_by_role("main")).to_be_visible()
         page.wait_for_timeout(500)
-        small = page.evaluate(
-            "() => [...document.querySelectorAll('main button, main select, main summary,"
-            " .inbox-back, .inbox-effects button')]"
-            ".filter((each) => each.checkVisibility())"
-            ".map((each) => [each.textContent, each.getBoundingClientRect().height])"
-            ".filter(([, height]) => height < 44)"
-        )
-        assert small == []
+        assert small_targets(page) == []
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    page.get_by_role("button", name="Decide together").click()
+    expect(page.get_by_role("dialog").get_by_role("checkbox")).to_have_count(3)
+    assert small_targets(page) == []
 
 
 #: What lies under a toast that a person may want to press or read.

@@ -43,7 +43,7 @@ export function Rail({ request, loading }: { request: RequestDetail; loading: bo
       {loading && !conversation && <Skeleton rows={4} label="Loading context" />}
       {conversation && conversation.length > 0 && (
         <Section title="Conversation">
-          <Conversation turns={conversation} />
+          <Conversation turns={conversation} question={request.shown.question?.text} />
         </Section>
       )}
       {like && request.tool && (
@@ -120,7 +120,8 @@ function Votes({ request }: { request: RequestDetail }): ReactElement {
   );
 }
 
-function Conversation({ turns }: { turns: Turn[] }): ReactElement {
+/** The latest messages. A call that asks a question is shown as the question. */
+function Conversation({ turns, question }: { turns: Turn[]; question: string | undefined }): ReactElement {
   const box = useRef<HTMLOListElement>(null);
   useEffect(() => {
     // Show the latest messages, which led to the request.
@@ -136,11 +137,15 @@ function Conversation({ turns }: { turns: Turn[] }): ReactElement {
             {turn.current && <span className="rail-turn-mark">this request</span>}
           </p>
           {turn.text && <p className="wrap">{turn.text}</p>}
-          {turn.calls?.map((call) => (
+          {turn.current && turn.calls?.length === 1 && question !== undefined ? (
+            <p className="wrap">{question}</p>
+          ) : (
+            turn.calls?.map((call) => (
             <p key={call.id} className="mono small wrap rail-turn-call">
               {call.name} {typeof call.shown_args === "string" ? call.shown_args : JSON.stringify(call.shown_args)}
             </p>
-          ))}
+            ))
+          )}
         </li>
       ))}
     </ol>
