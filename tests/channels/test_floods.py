@@ -7,7 +7,7 @@ import time
 from collections import Counter
 
 import pytest
-from kit_world import FakeChannel, KitWorld, refund
+from kit_world import PAGE, FakeChannel, KitWorld, refund
 from waiting import until_async
 
 import sayso
@@ -63,6 +63,20 @@ async def test_flood_is_one_digest_per_person(world: KitWorld) -> None:
 @pytest.mark.timeout(300)
 async def test_ten_thousand_requests_are_one_digest_per_person(world: KitWorld) -> None:
     await flood(world, 10_000)
+
+
+async def test_digest_ends_when_few_requests_are_left(world: KitWorld) -> None:
+    world.person("ana", "77")
+    await asyncio.to_thread(ask_many, world, MANY + 1, "early")
+    async with world.running():
+        await world.ask()
+        await world.sends(1)
+        for request in (await world.inbox.pending(limit=60)).items[2:]:
+            await world.inbox.decide(request, request.reject(), by="ana")
+        await until_async(lambda: world.store.count_deliveries() == {("telegram", "closed"): 1})
+    card = world.channel.messages["77", 1]
+    assert card.title == "Many requests waited for you"
+    assert card.link == f"{PAGE}/inbox"
 
 
 async def test_messages_that_wait_become_digest(world: KitWorld) -> None:

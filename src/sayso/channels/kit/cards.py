@@ -129,13 +129,21 @@ def code_of(keys: Keyring, row: Delivery) -> str:
 _TOO_MANY = "There are too many for a message each."
 
 
-def digest_card(count: int, page: str, *, many: bool) -> Card:
+def digest_card(count: int, page: str, *, many: bool, quiet: bool) -> Card:
     """Return the message that stands for many requests, or for those of quiet hours."""
-    return Card(
-        title=f"{text.many(count, 'request')} {'waits' if count == 1 else 'wait'} for you",
-        facts=(_TOO_MANY if many else "They were asked in your quiet hours.",),
-        link=_inbox(page),
-    )
+    facts: tuple[str, ...] = ()
+    if many:
+        facts = (_TOO_MANY,)
+    elif quiet:
+        facts = ("They were asked in your quiet hours.",)
+    title = f"{text.many(count, 'request')} {'waits' if count == 1 else 'wait'} for you"
+    return Card(title=title, facts=facts, link=_inbox(page))
+
+
+def ended_digest_card(page: str) -> Card:
+    """Return what such a message shows once most of its requests were decided."""
+    facts = ("Most of them were decided. Open the inbox for the others.",)
+    return Card(title="Many requests waited for you", facts=facts, link=_inbox(page))
 
 
 def shared_digest_card(page: str) -> Card:

@@ -14,7 +14,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from sayso.channels.kit.cards import Card, card_of, code_of, digest_card, shared_digest_card
+from sayso.channels.kit.cards import (
+    Card,
+    card_of,
+    code_of,
+    digest_card,
+    ended_digest_card,
+    shared_digest_card,
+)
 from sayso.channels.kit.channel import Channel
 from sayso.channels.kit.planner import MANY, Target, addresses, new_digest, open_requests
 from sayso.inbox.accounts import accounts_of
@@ -158,8 +165,11 @@ class ChatCourier:
             return shared_digest_card(self._page), False
         if row.step == "digest":
             count = open_requests(self._store, row.person)
-            is_over = count == 0 if row.state == "due" else count <= MANY
-            return digest_card(count, self._page, many=count > MANY), is_over
+            if row.state != "due" and count <= MANY:
+                return ended_digest_card(self._page), True
+            person = self._store.person(row.person)
+            quiet = person is not None and bool(Notices.of(person).quiet_from)
+            return digest_card(count, self._page, many=count > MANY, quiet=quiet), count == 0
         pair = read_request(self._store, row.request)
         if pair is None:
             return None, True
