@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import pytest
@@ -54,6 +55,28 @@ def test_opened_and_decided(
     assert (made["type"], made["channel"], made["assurance"]) == ("edit", "python", "code")
     assert len({received.id for received in receiver.got}) == 2
     until(lambda: count(server, "delivered") == 2)
+
+
+@pytest.mark.parametrize(("answer", "status"), [("allow", "approved"), ("reject", "rejected")])
+def test_decision_of_a_model_is_delivered(
+    serve: Serve, receiver: Receiver, url: str, answer: str, status: str
+) -> None:
+    serve(receiver.endpoint())
+    rule = sayso.Rule("pay", risk="low", reviewer="model:says", reviewer_allows=True)
+    models = {"says": lambda request: answer}
+    gate = sayso.Gate(url, policy=sayso.Policy([rule]), models=models, wait=0)
+
+    @gate.guard
+    def pay(to: str) -> str:
+        return to
+
+    with contextlib.suppress(sayso.Rejected), gate.run("r1"):
+        pay("ana")
+    gate.close()
+    until(lambda: len(receiver.got) == 2)
+    decided = receiver.got[-1].body
+    assert (decided["type"], decided["data"]["status"]) == ("request.decided", status)
+    assert decided["data"]["by"] == "model:says"
 
 
 def test_endings_without_a_decision(

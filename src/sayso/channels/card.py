@@ -215,6 +215,8 @@ def _footer(request: Request) -> Iterator[Line]:
         by = name(decided.by)
         if decided.on_behalf_of:
             by += f" for {name(decided.on_behalf_of)}"
+        if decided.source == "model":
+            by += ", a model, not verified"
         words = f"{decided.type} by {by}, {at:%Y-%m-%d %H:%M:%S} ({how})"
         yield _fact("decision", words, "bold")
         if decided.message:

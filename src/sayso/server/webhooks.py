@@ -110,6 +110,7 @@ _OPENED = ("asked", "reasked", "in_doubt")
 _CLOSED = ("expired", "cancelled", "superseded")
 _STATUS_AFTER = {
     "approve": "approved",
+    "model": "approved",
     "edit": "edited",
     "reject": "rejected",
     "respond": "responded",
