@@ -50,6 +50,7 @@ from sayso.rows import (
 )
 from sayso.stores.base import (
     RESERVED_SECONDS,
+    Backlog,
     Boundary,
     Cursor,
     DecisionTime,
@@ -551,8 +552,16 @@ class ReferenceStore:
             overdue_since=min(overdue, default=None),
             unsealed=unsealed.events,
             unsealed_since=unsealed.oldest,
-            failing=dict(Counter(row.channel for row in waiting if row.error)),
+            backlogs={
+                channel: self._backlog([row for row in waiting if row.channel == channel], now)
+                for channel in {row.channel for row in waiting}
+            },
         )
+
+    def _backlog(self, waiting: Sequence[Delivery], now: Micros) -> Backlog:
+        steps = [row.next_at for row in waiting if row.state != "seen"]
+        due = [at for at in steps if at is not None and at <= now]
+        return Backlog(sum(1 for row in waiting if row.error), len(due), min(due, default=None))
 
     def runs(
         self,
