@@ -69,6 +69,17 @@ def test_time_to_decision_is_observed(store: MemoryStore, clock: FakeClock) -> N
     assert scrape()["sayso_decision_seconds_count"] == 1  # once, however often it is scraped
 
 
+def test_decision_of_a_model_takes_people_no_time(store: MemoryStore) -> None:
+    scrape = Scrape(store)
+    rule = sayso.Rule("pay", risk="low", reviewer="model:yes", reviewer_allows=True)
+    models = {"yes": lambda request: "allow"}
+    gate = sayso.Gate(store, policy=sayso.Policy([rule]), models=models, wait=0)
+    gate.guard(lambda: "paid", name="pay")()
+    page = scrape()
+    assert page['sayso_events_total{type="decided"}'] == 1
+    assert page["sayso_decision_seconds_count"] == 0
+
+
 def test_messages_are_due_until_they_are_sent(each_url: str) -> None:
     with closing(open_store(each_url)) as store:
         now = store.now()

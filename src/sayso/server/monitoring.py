@@ -347,7 +347,7 @@ class StoreMetrics:
 
     def _observe_decision(self, event: Event) -> None:
         call = if_readable(self._store.call, event.call)
-        if call is not None and call.decision is not None and call.decision.channel != "policy":
+        if call is not None and call.decision is not None and call.source == "person":
             self._decision_times.observe((event.at - call.created) / SECOND)
 
 
