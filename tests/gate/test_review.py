@@ -52,6 +52,7 @@ from sayso.hooks.dialects import parse_payload
 from sayso.hooks.local import plan_of
 from sayso.inbox import Inbox
 from sayso.keys import new_key
+from sayso.stores.base import Viewer
 from sayso.testing import FakeClock, ScriptedModel, call, calls, refuse, say
 from sayso.types import Decided, Request
 
@@ -560,6 +561,19 @@ def test_replay_shows_where_model_and_people_disagree(worlds: Callable[..., Worl
     assert "1  model:triage said allow, people rejected" in printed
     disagreements = {(one.answer, one.outcome) for one in replay.disagreements}
     assert disagreements == {("allow", "rejected"), ("reject", "approved")}
+
+
+def test_statistics_count_people_only(worlds: Callable[..., World]) -> None:
+    world = worlds(allowing(), answer="allow")
+    assert world.make() == "ran"
+    world.answer = "ask"
+    world.make("bo", run="r2")
+    world.clock.advance(60)
+    world.case.decide(world.request().approve(), BEA)
+    times = world.store.tallies(Viewer(), [0]).times
+    assert [(time.person, time.seconds) for time in times] == [("bea", 60)]
+    closed = {one.status for one in world.case.inbox.history_sync()}
+    assert closed == {"approved"}
 
 
 # -- every way to a request

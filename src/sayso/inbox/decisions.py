@@ -312,9 +312,9 @@ def approved_plan(
 ) -> Grant | None:
     """Return what the approval of a plan makes, before the engine knows who approves it.
 
-    ``args`` are those of an edit. None if the call is no plan, or is not approved.
+    ``args`` are those of an edit. None if it is not approved.
     """
-    if not call.terms.plan or not isinstance(decision, Approve | Edit):
+    if not isinstance(decision, Approve | Edit):
         return None
     if grant is not None:
         raise InvalidDecision("grant: the approval of a plan covers its own steps only", "grant")

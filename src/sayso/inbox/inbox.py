@@ -604,7 +604,7 @@ class Inbox:
             if self._judge is not None:
                 terms = tighten(call.terms, self._judge(call, codec.loads(args)))
         made = None if grant is None else new_grant(call, grant, reviewer, self.store.now())
-        plan = approved_plan(call, decision, args, made)
+        plan = approved_plan(call, decision, args, made) if call.terms.plan else None
         return Decide(
             thread=call.thread,
             run=call.run,

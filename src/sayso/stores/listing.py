@@ -22,7 +22,7 @@ from sayso import codec
 from sayso.redaction import PLACEHOLDER, may_have_secrets, redact, secrets_in
 from sayso.rows import Call, CallStatus, Tool
 from sayso.stores.base import ListedCall, Query, SearchKey, Viewer
-from sayso.types import SECOND, Json, Micros, RequestStatus, plain_name
+from sayso.types import MODEL, SECOND, Json, Micros, RequestStatus, plain_name
 from sayso.views import public_status
 
 #: The list statuses of open requests; an index names them.
@@ -212,7 +212,7 @@ def decided(call: Call) -> ListedDecision:
     decision = call.decision
     if decision is None:
         return _UNDECIDED
-    if decision.channel == "policy":
+    if decision.channel == "policy" or decision.by.startswith(MODEL):
         return tuple.__new__(ListedDecision, (decision.by, None, None, None))
     claim = codec.loads(decision.claim) if decision.claim else {}
     opened = decision.at - round(claim["seconds"] * SECOND) if claim else None
