@@ -41,7 +41,7 @@ def test_readme_program_is_approved_and_runs_once(newcomer: Path) -> None:
     listing, showing, approving = (command.split() for command in COMMANDS)
     listed = run(*listing, cwd=newcomer, env=os.environ)
     (prefix,) = re.findall(r"req_[0-9a-f]{6}", listed.stdout)
-    assert "refund" in listed.stdout
+    assert "Refund: A-17, 120" in listed.stdout
     shown = run(*showing[:-1], prefix, cwd=newcomer, env=os.environ)
     assert "order: A-17" in shown.stdout
     person = Terminal(*approving[:-1], prefix, cwd=newcomer, env={**os.environ, "TERM": "xterm"})
