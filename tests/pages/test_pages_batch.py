@@ -119,6 +119,7 @@ def test_very_many_calls_stay_usable(payments: Demo, open_page: Open) -> None:
     expect(approve).to_have_text(f"Approve {many}")
     figures["select"] = time.monotonic() - began
     expect(approve).to_be_disabled()  # the end was not on the screen
+    expect(dialog.get_by_text("1 row is marked: at least 3 times the median.")).to_be_visible()
     box = dialog.locator(".bulk-list")
     assert box.locator("tbody tr").count() < 60
     box.evaluate(f"(box) => box.scrollTo(0, 700 * (box.scrollHeight / {VERY_MANY}))")

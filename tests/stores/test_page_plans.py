@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from pg_places import Place
 from test_listing import QUERIES, fill
 
 from sayso.keys import Keyring
-from sayso.stores.base import Query
+from sayso.stores.base import Query, Viewer
 from sayso.stores.postgres import PostgresStore
 from sayso.stores.sql import reads
 from sayso.stores.sqlite import SqliteStore
@@ -99,6 +100,27 @@ def test_search_walks_along_its_list_only(
             assert not re.search(r"using call_pkey on call call_\d", plan), plan
             if "ROW" not in plan:  # the first page
                 assert re.search(r"Limit .* rows=20 ", plan), plan  # a match is no surprise
+
+
+def test_search_counts_without_reading_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On SQLite; an index of PostgreSQL could not hold the words of every request."""
+    monkeypatch.setattr(reads, "MANY_OWN", -1)  # every word is common
+    clock = FakeClock()
+    with closing(SqliteStore(tmp_path / "store.db", clock=clock)) as store:
+        fill(World(store, clock), 100)
+        statements: list[tuple[str, Any]] = []
+        rows = store._rows
+        monkeypatch.setattr(store, "_rows", lambda *query: statements.append(query) or rows(*query))
+        assert store.groups(Query(text="thing"), Viewer())
+        plans = [
+            "\n".join(str(row[-1]) for row in rows(f"EXPLAIN QUERY PLAN {statement}", *values))
+            for statement, *values in statements
+        ]
+    assert any("SCAN call USING COVERING INDEX call_open_age" in plan for plan in plans), (
+        "\n\n".join(plans)
+    )
 
 
 def test_query_without_index_is_recognized(filled: Any) -> None:

@@ -292,6 +292,7 @@ export function BulkDialog({ requests, count, loaded, selected, onClose, onDecid
   const wait = loading ? `Loading ${thousands(loaded)} of ${thousands(count)}…` : "";
   const reason = offline || wait || (ended ? "" : "Scroll to the end of the list first.");
   const rejectable = requests.filter((each) => each.can.includes("reject")).map(({ id }) => id);
+  const unusual = useMemo(() => complete.filter((each) => columns.some((column) => isOutlier(column, each))).length, [complete, columns]);
   const totals = columns.filter(({ sum }) => sum !== undefined);
   const rejectAll = () => {
     setPicked(new Set(rejectable));
@@ -302,6 +303,8 @@ export function BulkDialog({ requests, count, loaded, selected, onClose, onDecid
       <div className="bulk-list" role="region" aria-label="Requests to decide" tabIndex={0} ref={setBox}>
         <p className="muted wrap">
           Asked by {first.shown.agent}.
+          {totals.map((column) => ` ${visible(column.name)}: ${sumOf(column, complete)} in all.`)}
+          {unusual > 0 && ` ${thousands(unusual)} ${unusual === 1 ? "row is" : "rows are"} marked: at least ${OUTLIER} times the median.`}
         </p>
         {shared.length > 0 && (
           <dl className="bulk-shared" aria-label="The same in all">

@@ -135,8 +135,9 @@ CREATE INDEX call_escalation ON call (escalates_at)
 -- Find the call that an agent elsewhere waits for, or was told to ask about again.
 CREATE INDEX call_caller ON call (run, caller) WHERE caller <> '';
 -- The oldest of a group and how many of it are how old, the first of it to expire, and what a
--- person asked for.
-CREATE INDEX call_open_age ON call (request_group, list_status, created)
+-- person asked for. With the words, a search counts what is open without reading the rows.
+CREATE INDEX call_open_age
+    ON call (request_group, list_status, created, expires_at, search_key, words)
     WHERE list_status IN ('asked', 'in_doubt');
 CREATE INDEX call_open_expiry
     ON call (request_group, list_status, coalesce(expires_at, 4611686018427387904))
