@@ -303,7 +303,7 @@ export function BulkDialog({ requests, count, loaded, selected, onClose, onDecid
       <div className="bulk-list" role="region" aria-label="Requests to decide" tabIndex={0} ref={setBox}>
         <p className="muted wrap">
           Asked by {first.shown.agent}.
-          {totals.map((column) => ` ${visible(column.name)}: ${sumOf(column, complete)} in all.`)}
+          {totals.map((column) => ` Sum of ${visible(column.name)} ${sumOf(column, complete)}.`)}
           {unusual > 0 && ` ${thousands(unusual)} ${unusual === 1 ? "row is" : "rows are"} marked: at least ${OUTLIER} times the median.`}
         </p>
         {shared.length > 0 && (
