@@ -295,11 +295,14 @@ class LinkCodeBody(Body):
     code: str = Field(max_length=100, examples=["haN0Tu8t7-pchLOb_Wqy0w"])
 
 
-class NoticesBody(Body):
-    """When messages reach you. What is left out is reset."""
+_TIME = "^(([01][0-9]|2[0-3]):[0-5][0-9])?$"
 
-    quiet_from: str = Field("", max_length=5, examples=["22:00"])
-    quiet_until: str = Field("", max_length=5, examples=["07:00"])
+
+class NoticesBody(Body):
+    """When messages reach you. What is left out is reset, and all of it without a body."""
+
+    quiet_from: str = Field("", pattern=_TIME, examples=["22:00"])
+    quiet_until: str = Field("", pattern=_TIME, examples=["07:00"])
     zone: str = Field("UTC", max_length=64, examples=["Europe/Berlin"])
     only_away: bool = Field(False, description="only while you are away from the web app")
 

@@ -296,7 +296,9 @@ async def get_own_notices(request: Request, who: CurrentChatUser) -> JsonRespons
     responses=errors(400, 401, 403, 404, 409, 413, 422, 429),
 )
 async def set_own_notices(
-    request: Request, who: CurrentChatUser, body: Annotated[NoticesBody, json_body(NoticesBody)]
+    request: Request,
+    who: CurrentChatUser,
+    body: Annotated[NoticesBody, json_body(NoticesBody, required=False)],
 ) -> JsonResponse:
     """Set quiet hours in your time zone, and whether messages wait while you use the web app.
 

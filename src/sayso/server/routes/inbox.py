@@ -585,7 +585,9 @@ async def replay_policy(
 async def observe_policy(
     request: Request,
     who: CurrentAdmin,
-    since: Annotated[str, Query(max_length=20, description="how far back: `12h`, `30d`")] = "30d",
+    since: Annotated[
+        str, Query(pattern=r"^[1-9][0-9]{0,4}[smhd]$", description="how far back: `12h`, `30d`")
+    ] = "30d",
 ) -> JsonResponse:
     """Return what the second policy would have done with the calls that were made: it judged each
     of them next to the policy in force, and decided nothing."""
