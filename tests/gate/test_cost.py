@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from types import FrameType
@@ -60,6 +61,7 @@ def test_guarded_call_stays_within_its_cost(
 
             for number in range(5):
                 once(number)
+                time.sleep(0.03)  # until a store looks at its files less often than a new one
             sys.setprofile(counting)
             counting.on = True
             once(5)
