@@ -42,7 +42,7 @@ def main(
             if result is not None and not effort.quick:
                 results.save_row(result, rows, kept)
     if not effort.quick:
-        results.save_environment(kept)
+        results.save_environment(kept, whole=not given.rows)
         if kept == results.FILE:
             page.write()
     if bad:

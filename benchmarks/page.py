@@ -220,7 +220,7 @@ def _rows(kept: Mapping[str, Any]) -> Iterator[str]:
     for row in kept["rows"]:
         yield f"## {row['name']}\n\n{row['work']}. Beside: {row['beside']}.\n\n"
         yield f"Goal: {row['goal']}.\n\nDurability: {row['durability']}.\n\n"
-        yield f"Measured on {row['date']}; rounds: {row['rounds']}.\n\n"
+        yield f"Measured on {row['date']}{_elsewhere(row, kept)}; rounds: {row['rounds']}.\n\n"
         yield from _table(row["figures"])
         for fields in row["checks"]:
             check = Check(**fields)
@@ -228,6 +228,14 @@ def _rows(kept: Mapping[str, Any]) -> Iterator[str]:
         yield "\n"
         if row["explanation"]:
             yield f"{row['explanation']}\n\n"
+
+
+def _elsewhere(row: Mapping[str, Any], kept: Mapping[str, Any]) -> str:
+    """Return on which machine a row was measured, if not on that of the page."""
+    where = row.get("machine", kept["machine"])
+    if where.get("processor") == kept["machine"].get("processor"):
+        return ""
+    return f" on another machine ({where['processor']}; {where['fsync_ms']} ms for a sync)"
 
 
 def _table(figures: Mapping[str, Mapping[str, float]]) -> Iterator[str]:

@@ -29,15 +29,17 @@ def load(file: Path = FILE) -> dict[str, Any]:
 def save_row(measured: Mapping[str, Any], rows: Mapping[str, Row], file: Path = FILE) -> None:
     """Replace the result of a row, and keep all others."""
     before = load(file)
-    found = {row["name"]: row for row in [*before["rows"], measured]}
+    result = {**measured, "machine": machine.facts()}
+    found = {row["name"]: row for row in [*before["rows"], result]}
     save({**before, "rows": [found[name] for name in rows if name in found]}, file)
 
 
-def save_environment(file: Path = FILE) -> None:
-    """Write the machine and the versions."""
+def save_environment(file: Path = FILE, *, whole: bool = True) -> None:
+    """Write the versions and, if every row was measured, the machine of them all."""
     before = load(file)
     versions = {**before["versions"], **machine.own_versions(), **peers.versions()}
-    save({**before, "machine": machine.facts(), "versions": versions}, file)
+    where = machine.facts() if whole or not before["machine"] else before["machine"]
+    save({**before, "machine": where, "versions": versions}, file)
 
 
 def with_current_texts(results: dict[str, Any], rows: Mapping[str, Row]) -> dict[str, Any]:

@@ -143,7 +143,7 @@ def crowd(effort: Effort) -> Measured:
     explanation=(
         "Four commits here and in holdpoint, fifteen in CTRLRun. Of 4.3 ms of CPU without a disk, "
         "SQLite takes 1.0 (41 statements); the rest was 1,570 small Python calls, of which "
-        "about 1,150 are left since (docs/decisions/0062), and four "
+        "about 1,110 are left since (docs/decisions/0062), and four "
         "hand-overs to the OS thread that commits for all callers (0.25 ms), which keeps an "
         "interrupt of one caller from reaching another. "
         "What holdpoint does not do: arguments checked against a schema and run "
@@ -282,10 +282,6 @@ def news(effort: Effort) -> Measured:
     goal="median within 250 ms; 50 messages a second",
     durability="the request is synced to disk before the clock starts, and each message once sent",
     shown="p50_ms",
-    explanation=(
-        "Measured on another machine than the other rows (AMD EPYC, 2 cores, 4 ms for a sync), "
-        "which had other work at the time: its load was 6 to 10."
-    ),
 )
 def messages(effort: Effort) -> Measured:
     sizes = (effort.of(100, 10), effort.of(50, 5))
