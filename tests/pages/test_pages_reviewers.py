@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ from live_server import LiveServer
 from playwright.sync_api import Page, expect
 from windows import Open
 
+from sayso import Approve, Inbox
 from sayso.inbox.directory import add_person, create_token, new_link
 from sayso.policy import Policy, Rule
 from sayso.server import create_app
@@ -144,3 +146,33 @@ def test_trusted_run_counts_down_and_stops(
     expect(ana.locator(".toast", has_text="the run asks again")).to_be_visible()
     expect(window).to_have_count(0)
     expect(ana.get_by_role("button", name="Trust this run")).to_be_visible()
+
+
+def test_equal_approvals_suggest_a_grant_with_its_replay(
+    open_page: Open, url: str, store: MemoryStore, ask: Ask
+) -> None:
+    inbox = Inbox(store)
+    ana = enter(open_page, url, store, "ana")
+    for number in range(10):
+        asked = ask(f"ship-{number}", tool="ship", args={"place": "Oslo"}, agent="billing")
+        with ThreadPoolExecutor(1) as pool:  # Playwright has an event loop here
+            seen = {"by": "ana", "seen_digest": asked["digest"]}
+            pool.submit(inbox.decide_sync, asked["id"], Approve(), **seen).result()
+    waiting = ask("ship-10", tool="ship", args={"place": "Oslo"}, agent="billing")
+    ana.goto(f"{url}/inbox")
+    card = ana.get_by_test_id("suggestion")
+    expect(card).to_contain_text("10 equal calls of ship by billing were approved")
+    expect(card).to_contain_text('place is "Oslo"')
+    replay = card.get_by_test_id("replay")
+    expect(replay).to_contain_text("In the last 30 days, 11 of 11 calls would have run without")
+    card.get_by_label("Approve these pending requests too").check()
+    card.get_by_role("button", name="Allow for 30 days").click()
+    expect(ana.locator(".toast", has_text="Allowed for 30 days")).to_be_visible()
+    expect(card).to_have_count(0)
+    (call,) = store.calls_of(waiting["run"])
+    assert call.decision is not None
+    assert (call.decision.type, call.decision.by) == ("approve", "ana")
+    decided = ask("ship-11", tool="ship", args={"place": "Oslo"}, agent="billing")
+    assert (decided["status"], decided["decision"]["type"]) == ("approved", "grant")
+    elsewhere = ask("ship-12", tool="ship", args={"place": "Bergen"}, agent="billing")
+    assert elsewhere["status"] == "pending"
