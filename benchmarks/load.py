@@ -239,6 +239,11 @@ def measured(store: Store, requests: int) -> Iterator[tuple[str, float]]:
         look = lambda days=days: stats(TallyCache(store), admin, days)  # noqa: E731
         yield f"insights, {days} days", timed(look, times=3)
     yield from asyncio.run(steps(store, inbox))
+    policy = sayso.Policy([sayso.Rule("refund", verdict="allow", where="euros < 100")])
+    began = time.monotonic()
+    replay = inbox.replay_sync(policy, since="400d")
+    assert replay.calls >= requests, replay.calls
+    yield "replay of a policy, all", round((time.monotonic() - began) * 1000)
     began = time.monotonic()
     first = verify(store)
     assert first.ok, first.problems

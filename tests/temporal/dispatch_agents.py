@@ -26,7 +26,18 @@ def clerk(*script: object) -> sayso.Agent:
         """Pay."""
         return _noted(f"{euros} euros")
 
-    return sayso.Agent("clerk", model=ScriptedModel(list(script)), tools=[book, hire, pay])
+    @sayso.tool(needs_approval=True)
+    def lend(euros: int) -> str:
+        """Lend money, which the head of the office hears of if nobody answers."""
+        return _noted(f"{euros} euros lent")
+
+    steps = sayso.Rule("lend", reviewers="ana", escalate_after="2s", escalate_to="ben")
+    return sayso.Agent(
+        "clerk",
+        model=ScriptedModel(list(script)),
+        tools=[book, hire, pay, lend],
+        policy=sayso.Policy([steps]),
+    )
 
 
 def _noted(line: str) -> str:

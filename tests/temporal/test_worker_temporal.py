@@ -104,6 +104,22 @@ def test_expiry_is_a_temporal_timer(desk: Desk, server: DevServer) -> None:
     assert desk.effects() == []
 
 
+@pytest.mark.long
+def test_escalation_is_a_temporal_timer(desk: Desk, server: DevServer) -> None:
+    started(desk, url_of(server))
+    run = asked(desk, "lend", {"euros": 5})
+    (call,) = desk.inbox.store.calls_of(run)
+    assert call.step_at is not None
+
+    def escalated() -> list[Micros]:
+        chain = desk.inbox.store.chain(call.thread)
+        return [event.at for event in chain if event.type == "escalated"]
+
+    (at,) = until(escalated, otherwise=desk.said)
+    assert 0 <= at - call.step_at < 10_000_000  # the scan of the store comes later
+    assert server.status(workflow_of(desk, run)) in ("RUNNING", "COMPLETED")
+
+
 def test_two_workers_take_a_run_once(desk: Desk, server: DevServer) -> None:
     run = asked(desk, "pay", {"euros": 5})
     for _ in range(2):
