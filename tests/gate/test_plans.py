@@ -637,3 +637,11 @@ async def test_policy_judges_the_plan_of_a_model(url: str) -> None:
     result = await clerk.run("pay them", thread="t")
     assert result.output == "Then not."
     clerk.store.close()
+
+
+def test_equal_plans_suggest_no_grant(url: str) -> None:
+    world = World(url, Policy([Rule("*", risk="low")]))
+    for number in range(11):
+        request = world.proposed(("pay", 1), run=f"r{number}")
+        world.case.decide(request.approve(), ANA)
+    assert world.inbox.suggestions_sync(by=ANA.at(world.store)) == []

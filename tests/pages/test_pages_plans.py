@@ -112,6 +112,7 @@ def test_plan_is_read_edited_and_approved(
     expect(steps.nth(2)).to_contain_text("tell")
     expect(page.get_by_test_id("plan")).to_contain_text("in this order")
     assert fits(page)
+    expect(page.get_by_role("button", name="Always allow")).to_have_count(0)
     page.get_by_role("button", name="Edit").first.click()
     form = page.get_by_test_id("plan-form")
     form.get_by_role("button", name="Remove step 2").click()

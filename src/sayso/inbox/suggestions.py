@@ -261,6 +261,8 @@ def _could_decide_alone(call: Call, by: Proven, now: int) -> bool:
     is_approval = decision is not None and decision.type == "approve" and call.original is None
     if not is_approval or not call.tool or call.kind != "approval" or not terms.policy:
         return False
+    if terms.plan:
+        return False  # its approval covers its own steps only
     if not terms.risk_declared or terms.risk.level in HIGH_RISKS or terms.quorum > 1:
         return False
     if by.role not in ("reviewer", "admin") or terms.fresh is not None:

@@ -192,6 +192,7 @@ export function ActionBar(props: ActionBarProps): ReactElement {
     !question &&
     request.kind === "approval" &&
     request.tool !== null &&
+    !request.plan &&
     request.quorum === 1 &&
     request.risk.level !== "critical";
   return (
