@@ -29,6 +29,9 @@ SMALL = """(root) => [...root.querySelectorAll('button, a, input, select')]
     .map((one) => one.outerHTML.slice(0, 90))"""
 
 
+_TWO_FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
 def turn_pages(page: Page) -> None:
     """Read a request to its end, page by page: what was not on the screen cannot be approved."""
     page.get_by_role("heading", level=1).first.focus()
@@ -37,6 +40,7 @@ def turn_pages(page: Page) -> None:
         if not unread.count():
             break
         page.keyboard.press("Space")
+        page.evaluate(_TWO_FRAMES)  # the page notes what was on the screen
         page.wait_for_timeout(40)
     expect(unread).to_have_count(0)
 
