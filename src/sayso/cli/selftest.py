@@ -38,7 +38,7 @@ _AGENT = (
 _CHAT = (
     _EVERYONE + r"|(resume_)?chat.*|list_messages.*|run_agent.*|list_chats|get_request"
     r"|decide_request|undo_decision|cancel_request|check_edit|begin_confirmation"
-    r"|.*own_(session|channel|account|address).*|.*passkey.*"
+    r"|.*own_(session|channel|account|address|notices).*|.*passkey.*"
 )
 _ADMIN = (
     r"add_person|change_person|get_person|list_groups|create_token|end_sessions|list_people"
