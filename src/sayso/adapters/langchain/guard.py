@@ -34,6 +34,7 @@ from sayso.adapters.langchain.choke_points import REMOTE, install
 from sayso.adapters.langchain.interrupts import InterruptQuestions, breakpoint_of
 from sayso.adapters.langchain.requests import list_unlisted
 from sayso.adapters.langchain.tools import (
+    check_all_ran,
     described,
     missing_results,
     numbered_id,
@@ -162,7 +163,7 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
             await self.cancel(run, reason="a person decided not to continue")
             raise Paused(run)
         answers = await InterruptQuestions(self.gate, thread).answers(state.interrupts)
-        return await self._advance(answers, log)
+        return await self._advance(answers, log, resumed=True)
 
     async def call_order(self, thread: str) -> Sequence[str]:
         """Return the keys of the last reply's calls: LangGraph makes them all at once."""
@@ -173,7 +174,7 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
     def known_tools(self) -> Iterable[FrameworkTool]:
         return map(described, self._tools)
 
-    async def _advance(self, input: Any, log: ConversationLog) -> Any:
+    async def _advance(self, input: Any, log: ConversationLog, *, resumed: bool = False) -> Any:
         thread = log.thread
         values = await self._invoke(input, thread)
         state = await self._state(thread)
@@ -185,6 +186,8 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
         if state.next:
             await self._stays_at_breakpoint(state, thread, asks=True)
             raise Paused(log.run)
+        if resumed:
+            await check_all_ran(self.gate.store, log.run)
         output = _output(values)
         content = output if isinstance(output, str) else ""
         await log.end(self.dump_output(output), content=content)

@@ -49,6 +49,7 @@ from sayso.gate.guarded_runs import current_place
 from sayso.gate.options import MAX_WORDS
 from sayso.policy import Policy, Predicate
 from sayso.rows import CallStatus
+from sayso.stores.base import Store
 from sayso.sync import call_in_new_thread, context_value, on_loop, read, run_sync
 from sayso.types import Json, Terms
 
@@ -310,10 +311,27 @@ async def check_no_other_agent(
         if made_here and not any(f"{call.key}/".startswith(f"{key}/") for key in keys):
             raise SaysoError(
                 f"{call.id} is waiting in another agent with checkpointer=True that was called by "
-                f"{graph!r} at the same time, and LangGraph has one state for both: leave out "
-                "checkpointer=True, or put each of these agents into its own graph, without "
-                "checkpointer, as a node with its own name"
+                f"{graph!r} at the same time, {_ONE_STATE}"
             )
+
+
+async def check_all_ran(store: Store, run: str) -> None:
+    """Raise ``SaysoError`` if a graph ended without a call of an agent in it that was approved.
+
+    Of two agents that share a state, one may end the turn of the other before either notices.
+    """
+    for call in await read(store, store.calls_of, run):
+        if call.status is CallStatus.READY and _OF_A_GRAPH.match(call.key):
+            raise SaysoError(
+                f"the graph ended, and {call.id} was approved and did not run: if its agent has "
+                f"checkpointer=True and was called beside another one, {_ONE_STATE}"
+            )
+
+
+_ONE_STATE = (
+    "LangGraph has one state for both: leave out checkpointer=True, or put each of these agents "
+    "into its own graph, without checkpointer, as a node with its own name"
+)
 
 
 def _step_of(config: Mapping[str, Any]) -> str:
