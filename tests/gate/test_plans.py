@@ -645,3 +645,4 @@ def test_equal_plans_suggest_no_grant(url: str) -> None:
         request = world.proposed(("pay", 1), run=f"r{number}")
         world.case.decide(request.approve(), ANA)
     assert world.inbox.suggestions_sync(by=ANA.at(world.store)) == []
+    world.store.close()
