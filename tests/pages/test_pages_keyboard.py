@@ -163,6 +163,7 @@ def test_palette_offers_actions_of_the_request(demo: Demo, open_page: Open) -> N
     made = ask(demo, "palette", tool="refund", args={"euros": 5})
     page = open_page(f"{demo.url}/inbox/{made}")
     open_request(page)
+    expect(page.locator(f'[data-row="{made}"]')).to_be_visible()  # only a row can be selected
     page.keyboard.press("Control+k")
     palette = page.get_by_role("dialog", name="Go to")
     for label in ("Approve", "Approve with a note…", "Reject…", "Edit…", "Select this request"):
