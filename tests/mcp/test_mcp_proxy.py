@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import nullcontext
 from typing import Any
 
 import pytest
+from fake_telegram import TOKEN, FakeTelegram
 from mcp_world import ERAS, World, said
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from waiting import until_async
 
+from sayso.audit.spans import ApprovalSpans
+from sayso.channels.kit.courier import NoObserver
+from sayso.channels.kit.service import ChannelService
+from sayso.channels.telegram import TelegramChannel
+from sayso.inbox import add_person
+from sayso.inbox.accounts import Account, link_account, new_code
 from sayso.mcp.front import NOTICE
+from sayso.types import Reviewer
 
 ALLOW_STOCK = """
 [[rule]]
@@ -22,6 +35,9 @@ tool = "order"
 verdict = "deny"
 description = "no orders"
 """
+
+#: A button, what the client of the proxy is told then, and what happened.
+PRESSES = [("Approve", "tea", ["order tea 1"]), ("Reject", "A person rejected this call", [])]
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -173,3 +189,48 @@ async def test_record_option_controls_free_reads(world: World) -> None:
         stored = [run for _, run in store.runs(agent="mcp") if run.id.startswith("run_")]
         assert len(stored) == runs
     assert len(world.effects) == 4
+
+
+@pytest.mark.parametrize(("label", "words", "effects"), PRESSES)
+async def test_telegram_decides_a_waiting_call(
+    world: World, label: str, words: str, effects: list[str]
+) -> None:
+    """The call waits in the proxy, a server sends the message, and its button lets it go on."""
+    store = world.inbox.store
+    add_person(store, "ana", by="admin")
+    link_account(store, Account("telegram", "", "77"), new_code(store, Reviewer("ana"), "telegram"))
+    fake = FakeTelegram()
+    channel = TelegramChannel(TOKEN, api=fake.url, spacing=0)
+    service = ChannelService(world.inbox, [channel], "https://sayso.example.com", NoObserver())
+    await service.begin()
+    running = asyncio.create_task(service.run())
+    rule = '[[rule]]\ntool = "order"\nrisk = "low"\nreviewers = "ana"\n'
+    try:
+        async with world.client(policy=rule) as client:
+            waiting = asyncio.create_task(client.call_tool("order", {"item": "tea"}))
+            await until_async(lambda: fake.shown(77))
+            assert "item:  tea" in fake.shown(77)[-1]["text"]
+            assert world.effects == []
+            fake.press(77, label)
+            result = await waiting
+        assert words in said(result)
+        assert world.effects == effects
+    finally:
+        service.stop()
+        await running
+        fake.close()
+
+
+async def test_call_of_proxy_has_an_approval_span(world: World) -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    with ApprovalSpans(world.inbox.store, provider.get_tracer("test")):
+        async with world.client() as client:
+            async with world.person(lambda request: request.approve()):
+                await client.call_tool("order", {"item": "tea"})
+            await until_async(lambda: exporter.get_finished_spans())
+    (span,) = exporter.get_finished_spans()
+    assert span.name == "approval order"
+    steps = [event.name.removeprefix("sayso.") for event in span.events]
+    assert steps == ["asked", "decided", "started", "recorded"]
