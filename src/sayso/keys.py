@@ -491,15 +491,15 @@ def vapid_key(path: Path | None, environ: Mapping[str, str] = os.environ) -> str
     user only. Returns ``None`` if there is none and no ``path``.
     """
     named = environ.get("SAYSO_VAPID_KEY_FILE")
-    beside = None if path is None else f"{os.path.realpath(path)}.vapid"
-    file = named or beside
+    default_file = None if path is None else f"{os.path.realpath(path)}.vapid"
+    file = named or default_file
     try:
         if file is not None and VAPID_ENVIRONMENT not in environ and not os.path.lexists(file):
             _create(os.path.abspath(file), _encode(_new_scalar()))
         text, source = _given(VAPID_ENVIRONMENT, "sayso-vapid-key", environ)
-        if text is None and beside is not None:
-            text = _read(beside)
-            source = beside
+        if text is None and default_file is not None:
+            text = _read(default_file)
+            source = default_file
     except OSError as error:
         raise StoreError(
             f"the key file {file} cannot be read or made ({error.strerror}): let this user write "

@@ -50,9 +50,10 @@ def card(request: Request, now: datetime) -> list[Line]:
     if request.evidence is not None:
         lines += _section("What the other system says", request.evidence.text)
     if request.opinion is not None:
-        said = f"{request.opinion.model} answered {request.opinion.answer}"
-        reason = request.opinion.reason
-        lines += _section("A model says (not verified)", f"{said}: {reason}" if reason else said)
+        opinion = f"{request.opinion.model} answered {request.opinion.answer}"
+        if request.opinion.reason:
+            opinion += f": {request.opinion.reason}"
+        lines += _section("A model says (not verified)", opinion)
     lines += _section("Description", request.description)
     if request.preview is not None:
         lines += _heading("Preview (computed by the tool's own code)")

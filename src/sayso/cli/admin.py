@@ -632,10 +632,10 @@ def replay_command(
     rules = read_policy(str(file))
     with reading(store) as box:
         seconds = common.duration(since, "--since") or 0
-        found = box.replay_sync(rules, since=seconds)
-        value = {"policy": rules.digest, "since": since, **replay_json(found)}
-        output.emit(value, output.replay_lines(found, str(file), since), json=json, plain=plain)
-    if found.overruled:
+        replay = box.replay_sync(rules, since=seconds)
+        value = {"policy": rules.digest, "since": since, **replay_json(replay)}
+        output.emit(value, output.replay_lines(replay, str(file), since), json=json, plain=plain)
+    if replay.overruled:
         raise typer.Exit(Exit.PROBLEM)
 
 
@@ -654,11 +654,11 @@ def observed_command(
     call that people rejected.
     """
     with reading(store) as box:
-        found = box.observed_sync(since=common.duration(since, "--since") or 0)
-        value = {"since": since, **replay_json(found)}
-        lines = output.replay_lines(found, "The second policy", since)
+        replay = box.observed_sync(since=common.duration(since, "--since") or 0)
+        value = {"since": since, **replay_json(replay)}
+        lines = output.replay_lines(replay, "The second policy", since)
         output.emit(value, lines, json=json, plain=plain)
-    if found.overruled:
+    if replay.overruled:
         raise typer.Exit(Exit.PROBLEM)
 
 

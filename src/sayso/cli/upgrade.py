@@ -99,11 +99,12 @@ def _lines(plan: Plan, now: Micros) -> Iterator[Line]:
     yield Line(f"The tables {words} ({versions}).")
     blocking = {one.id for one in plan.blockers}
     for one in plan.processes:
-        sign, style = "- ", ""
+        age = span(max(0, now - one.seen) / SECOND)
+        about = f"sayso {one.version}, tables {one.schema_version}, seen {age} ago"
+        words = text.inline(f"{one.title}, {about}")
         if one.id in blocking:
-            sign, style = "✗ blocks the upgrade: ", "bold red"
-        seen = span(max(0, now - one.seen) / SECOND)
-        about = f"sayso {one.version}, tables {one.schema_version}, seen {seen} ago"
-        yield Line(text.inline(f"{one.title}, {about}"), style, sign, style)
+            yield Line(words, "bold red", "✗ blocks the upgrade: ", "bold red")
+        else:
+            yield Line(words, "", "- ")
     if not plan.processes:
         yield Line("No process has the store open.")

@@ -96,7 +96,7 @@ def set_notices(store: Store, by: Reviewer, notices: Notices) -> Notices:
 
 
 def is_urgent(call: Call) -> bool:
-    """Return whether people are told of a request at once, whatever they have set."""
+    """Return whether people get a message about a request at once, whatever they have set."""
     return call.escalated and call.terms.risk.level == "critical"
 
 

@@ -296,15 +296,15 @@ async def _terms(
         own=Terms(),
         needs_approval=body.needs_approval,
     )
-    said = await run_judging(judge(service.gate.policy))
+    terms = await run_judging(judge(service.gate.policy))
     if body.needs_approval:
-        said = ask_despite_preset(said)
+        terms = ask_despite_preset(terms)
     if service.gate.observer is not None:
-        said = await service.gate.observer.observed(said, judge)
-    said = await add_footprint(said, call)
-    if said.verdict is not Verdict.ASK:  # nobody is asked
+        terms = await service.gate.observer.observed(terms, judge)
+    terms = await add_footprint(terms, call)
+    if terms.verdict is not Verdict.ASK:  # nobody is asked
         sent = {name: value for name, value in sent.items() if name in _TERMS_WITHOUT_ASKING}
-    return tighten_by_agent(said, sent)
+    return tighten_by_agent(terms, sent)
 
 
 def _sent_terms(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -228,8 +228,8 @@ class Sender:
         failures = [failure for attempts in ended for failure in attempts.failures]
         accepted = self._accepted > min(attempts.accepted_before for attempts in ended)
         shared = [error for _, error in failures if not _is_alone(error)]
-        asked = [error.wait for error in shared if isinstance(error, TryLater)]
-        away = bool(shared) and not accepted and not asked
+        waits = [error.wait for error in shared if isinstance(error, TryLater)]
+        away = bool(shared) and not accepted and not waits
         self._outage = self._outage + 1 if away else 0
         for row, error in failures:
             tries = row.attempts + 1
@@ -249,7 +249,7 @@ class Sender:
                 later = later._replace(next_at=now + round(pause * SECOND))
             self._store.put_deliveries([later])
         outage = self._pause(self._outage, _LONGEST_OUTAGE) if away else 0.0
-        return max(outage, min(max(asked, default=0.0), 60.0))
+        return max(outage, min(max(waits, default=0.0), 60.0))
 
     def _pause(self, tries: int, longest: float) -> float:
         """Return how many seconds to wait after so many tries."""

@@ -170,11 +170,11 @@ def prune_in_batches(
     last: tuple[Micros, str] = (0, "")
     while True:
         of_status = (*last, before, before, PRUNE_RUNS)
-        found = rows(_OVER_AFTER, (*of_status * len(_ENDED), PRUNE_RUNS))
-        runs = [row[1] for row in found]
+        ended_runs = rows(_OVER_AFTER, (*of_status * len(_ENDED), PRUNE_RUNS))
+        runs = [row[1] for row in ended_runs]
         began = time.monotonic()
         counts.update(one(runs))
         if len(runs) < PRUNE_RUNS:
             return dict(counts)
-        last = tuple(found[-1])
+        last = tuple(ended_runs[-1])
         time.sleep(time.monotonic() - began)
