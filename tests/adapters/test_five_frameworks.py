@@ -6,12 +6,20 @@ from __future__ import annotations
 import os
 import runpy
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from one_system import FIVE, IMPORTED, ROOT, OneSystem
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from playwright.sync_api import expect, sync_playwright
 from sayso_process import PythonForks
+from waiting import until
+
+import sayso
+from sayso.audit.spans import ApprovalSpans
 
 pytestmark = pytest.mark.long
 
@@ -73,14 +81,24 @@ def test_five_agents_share_one_process(system: OneSystem, chromium: str) -> None
     waiting = system.waiting()
     assert set(waiting) == set(FIVE)
 
-    approve_on_the_page(chromium, f"{url}/inbox/{waiting['langchain']['id']}")
-    system.on_the_web(waiting["openai_agents"], "approve").raise_for_status()
-    new = {"to": "ana", "euros": 12}
-    system.on_the_web(waiting["agent_framework"], "edit", args=new).raise_for_status()
-    system.in_a_terminal(waiting["dspy"], "approve")
-    system.in_a_terminal(waiting["pydantic_ai"], "edit", "--args", '{"euros": 15}')
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    with (
+        closing(sayso.open_store(system.folder / "sayso.db")) as store,
+        ApprovalSpans(store, provider.get_tracer("test")),
+    ):
+        approve_on_the_page(chromium, f"{url}/inbox/{waiting['langchain']['id']}")
+        system.on_the_web(waiting["openai_agents"], "approve").raise_for_status()
+        new = {"to": "ana", "euros": 12}
+        system.on_the_web(waiting["agent_framework"], "edit", args=new).raise_for_status()
+        system.in_a_terminal(waiting["dspy"], "approve")
+        system.in_a_terminal(waiting["pydantic_ai"], "edit", "--args", '{"euros": 15}')
 
-    assert system.finished() == LAST
+        assert system.finished() == LAST
+        spans = until(lambda: len(made := exporter.get_finished_spans()) >= len(FIVE) and made)
+    agents = [(span.attributes or {})["gen_ai.agent.name"] for span in spans]
+    assert sorted(map(str, agents)) == sorted(FIVE)
     assert system.waiting() == {}
     assert system.decided() == {
         "langchain": ("approve", "web"),
