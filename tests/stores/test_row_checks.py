@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -511,6 +511,27 @@ def test_wrongly_indexed_row_is_not_listed(
     database.sql("UPDATE call SET list_status = 'asked'")
     assert list(Inbox(database.reopen()).pending_sync()) == []
     assert f"{request.id} is indexed as something else" in caplog.text
+
+
+def test_request_decided_during_a_search_is_left_out_silently(
+    database: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search reads numbers first and then their rows; a decision between them is no damage."""
+    store = database.store
+    request = paused(lambda: confirm(store))
+    other = database.reopen()
+    read = other._rows
+
+    def read_late(statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        if ", n FROM call WHERE n IN (" in statement:
+            Inbox(store).decide_sync(request.id, request.reject(), by="ana")
+            monkeypatch.setattr(other, "_rows", read)
+        return read(statement, values)
+
+    monkeypatch.setattr(other, "_rows", read_late)
+    assert list(Inbox(other).pending_sync(q="production")) == []
+    assert Inbox(other).get_sync(request.id).status == "rejected"
+    assert "left out" not in caplog.text
 
 
 #: More bad pages than Python has frames, at two rows a page.

@@ -140,10 +140,9 @@ class RequestPage:
             numbers.update((row[0], row[-1]) for row in rows)
             return rows
 
-        listed = partial(self._decode.listed, call_from)
         calls = first_rows(
             query.limit,
-            lambda rows: filter(self._belongs, listed(rows)),
+            self._listed,
             rows_after,
             self._key_of,
             query.after,
@@ -168,7 +167,7 @@ class RequestPage:
             return []
         text, values = numbers
         statement = (
-            f"SELECT {sql.CALL}, n FROM call WHERE n IN ({text}) "
+            f"SELECT {sql.CALL}, list_status, n FROM call WHERE n IN ({text}) "
             f"ORDER BY {_ORDER[self._query.sort]} LIMIT {self._query.limit:d}"
         )
         return self._rows(statement, values)
@@ -311,13 +310,20 @@ class RequestPage:
         """Name the lists so that the indexes of open calls serve, if they are open."""
         return _on_lists(self._statuses), []
 
-    def _belongs(self, call: Call) -> bool:
-        """Return whether a row matches the query: no MAC covers the columns of the index."""
-        query = self._query
-        if list_status_of(call) in self._statuses and fits(call, query):
-            return True
-        log.warning("left out of a list: request %s is indexed as something else", call.id)
-        return False
+    def _listed(self, rows: Sequence[Any]) -> Iterator[Call]:
+        """Decode the rows that match the query: no MAC covers the columns of the index.
+
+        A call may have moved to another list since its number was read.
+        """
+        for row in rows:
+            for call in self._decode.listed(call_from, [row[:-2]]):
+                list_status = list_status_of(call)
+                if list_status in self._statuses and fits(call, self._query):
+                    yield call
+                elif list_status != row[-2] or list_status in self._statuses:
+                    log.warning(
+                        "left out of a list: request %s is indexed as something else", call.id
+                    )
 
     def _numbers(self) -> Piece | None:
         """Select the numbers of the page's rows, and perhaps some more."""
