@@ -184,6 +184,7 @@ def create_app(
         saved_views.router,
         sign_in.router,
         system.router,
+        system.health_router,
     ):
         # Not include_router: FastAPI matches included routes more slowly, by 0.1 ms per request.
         app.router.routes += router.routes

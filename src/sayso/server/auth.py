@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Annotated, NamedTuple
 
@@ -144,13 +144,16 @@ async def _note_use(service: Service, by: Proven) -> None:
         await to_thread(note_use, service.store, by)
 
 
-def require_role(role: str) -> Callable[[HttpRequest], Awaitable[Identity]]:
-    """Return a dependency that gives the caller's ``Identity`` if they have this role.
+class RequireRole:
+    """A FastAPI dependency that gives the caller's ``Identity`` if they have a role.
 
     It also counts writes against the caller's rate limit and records refused ones.
     """
 
-    async def check(request: HttpRequest) -> Identity:
+    def __init__(self, role: str) -> None:
+        self._roles = _ROLES[role]
+
+    async def __call__(self, request: HttpRequest) -> Identity:
         service = service_of(request)
         who = await identify(service, request)
         # Without authentication all scripts share one name, so limits and roles do not apply.
@@ -162,9 +165,9 @@ def require_role(role: str) -> Callable[[HttpRequest], Awaitable[Identity]]:
             raise NotAllowed(
                 f"this server runs an agent named {who.name!r}: create a token with another name"
             )
-        if not unrestricted and who.role not in _ROLES[role]:
+        if not unrestricted and who.role not in self._roles:
             error = NotAllowed(
-                f"{who.name} has the role {who.role!r}; this needs {' or '.join(_ROLES[role])}"
+                f"{who.name} has the role {who.role!r}; this needs {' or '.join(self._roles)}"
             )
             if writes:
                 tried = f"{request.method} {request.url.path}"
@@ -172,14 +175,12 @@ def require_role(role: str) -> Callable[[HttpRequest], Awaitable[Identity]]:
             raise error
         return who
 
-    return check
 
-
-AnyPrincipal = Annotated[Identity, Depends(require_role("any"))]
-CurrentAgent = Annotated[Identity, Depends(require_role("agent"))]
-CurrentChatUser = Annotated[Identity, Depends(require_role("chat"))]
-CurrentReviewer = Annotated[Identity, Depends(require_role("reviewer"))]
-CurrentAdmin = Annotated[Identity, Depends(require_role("admin"))]
+AnyPrincipal = Annotated[Identity, Depends(RequireRole("any"))]
+CurrentAgent = Annotated[Identity, Depends(RequireRole("agent"))]
+CurrentChatUser = Annotated[Identity, Depends(RequireRole("chat"))]
+CurrentReviewer = Annotated[Identity, Depends(RequireRole("reviewer"))]
+CurrentAdmin = Annotated[Identity, Depends(RequireRole("admin"))]
 
 
 def count_stream(service: Service, who: Identity) -> ExitStack:

@@ -6,16 +6,25 @@ read with ``JsonBody``, the ways to sign in, and the errors that a route may ret
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 from zoneinfo import available_timezones
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
+from starlette.responses import Response
+from starlette.routing import BaseRoute
 
 import sayso
+from sayso.server.auth import RequireRole
+from sayso.server.responses import plain_text_errors
 from sayso.server.schemas import ErrorView, JsonBody
+
+Responses: TypeAlias = dict[int | str, dict[str, Any]]
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 _DESCRIPTION = """
 The HTTP API of Sayso, a durable approval layer for AI agents.
@@ -45,22 +54,59 @@ _EVENT_SCHEMA: dict[str, Any] = {
         "retry": {"type": "integer"},
     },
 }
-#: Put this into ``openapi_extra`` of a route that needs no authentication.
-NO_AUTH: dict[str, Any] = {"security": []}
 
 
-def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
-    """Describe the errors of a route, for its ``responses``."""
-    return {code: {"description": _ERRORS[code], "model": ErrorView} for code in codes}
+class Routes:
+    """Routes of the API, each with its path, its summary, what it returns, and its errors.
+
+    A route that returns nothing answers 204. Name only the errors that do not follow from what it
+    takes: see ``_errors_of``. ``plain`` is for routes that are not like the others.
+    """
+
+    def __init__(self, prefix: str = "", *, tag: str) -> None:
+        self.plain = APIRouter(prefix=prefix, tags=[tag])
+        self.get = partial(self._add, "GET")
+        self.post = partial(self._add, "POST")
+        self.put = partial(self._add, "PUT")
+        self.delete = partial(self._add, "DELETE")
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        return self.plain.routes
+
+    def _add(
+        self,
+        method: str,
+        path: str,
+        summary: str,
+        returns: type[BaseModel | Response] | None = None,
+        *errors: int,
+        responses: Responses | None = None,
+        **options: Any,
+    ) -> Callable[[Endpoint], Endpoint]:
+        if returns is None:
+            options |= {"status_code": 204, "response_class": Response}
+        elif issubclass(returns, Response):
+            options["response_class"] = returns
+        else:
+            options["response_model"] = returns
+        described = {code: {"description": _ERRORS[code], "model": ErrorView} for code in errors}
+        return self.plain.api_route(
+            path,
+            methods=[method],
+            summary=summary,
+            responses={**(responses or {}), **described},
+            **options,
+        )
 
 
-def event_stream(description: str) -> dict[int | str, dict[str, Any]]:
+def event_stream(description: str) -> Responses:
     """Describe a stream of events, for the ``responses`` of a route."""
     content = {"text/event-stream": {"schema": _EVENT_SCHEMA}}
     return {200: {"content": content, "description": description}}
 
 
-def text_errors(*codes: int) -> dict[int | str, dict[str, Any]]:
+def text_errors(*codes: int) -> Responses:
     """Describe the errors of a route that sends them as plain text."""
     content = {"text/plain": {"schema": {"type": "string"}}}
     return {code: {"description": _ERRORS[code], "content": content} for code in codes}
@@ -69,7 +115,8 @@ def text_errors(*codes: int) -> dict[int | str, dict[str, Any]]:
 def describe(app: FastAPI) -> dict[str, Any]:
     """Return the app's document, generated on the first call."""
     if app.openapi_schema is None:
-        routes = [route for route in app.routes if isinstance(route, APIRoute)]
+        every = (route for route in app.routes if isinstance(route, APIRoute))
+        routes = [route for route in every if route.include_in_schema]
         for route in routes:  # the function's name, or `name=` where routes share a function
             route.operation_id = route.operation_id or route.name
         document = get_openapi(
@@ -79,7 +126,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
             description=_DESCRIPTION,
             routes=app.routes,
         )
-        _drop_default_422(document["paths"])
+        _add_errors(routes, document["paths"])
         _name_time_zones(document["paths"])
         components = document.setdefault("components", {})
         schemas = components.setdefault("schemas", {})
@@ -102,12 +149,38 @@ def _name_time_zones(paths: dict[str, Any]) -> None:
             parameter["schema"]["enum"] = ["UTC", *sorted(available_timezones() - {"UTC"})]
 
 
-def _drop_default_422(paths: dict[str, Any]) -> None:
-    """Remove the 422 that FastAPI adds to every route with parameters: we never send its body."""
-    for operations in paths.values():
-        for operation in operations.values():
-            if "HTTPValidationError" in str(operation["responses"].get("422")):
-                del operation["responses"]["422"]
+def _add_errors(routes: list[APIRoute], paths: dict[str, Any]) -> None:
+    """Add the errors of each operation, and that those without sign-in need none.
+
+    Removes the 422 that FastAPI adds to every route with parameters: we never send its body.
+    """
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorView"}}}
+    for route in routes:
+        calls = [dependency.call for dependency in route.dependant.dependencies]
+        for method in route.methods or ():
+            operation = paths[route.path_format][method.lower()]
+            responses = operation["responses"]
+            if "HTTPValidationError" in str(responses.get("422")):
+                del responses["422"]
+            if not any(isinstance(call, RequireRole) for call in calls):
+                operation["security"] = []
+            if plain_text_errors in calls:
+                continue
+            for code in _errors_of(method, calls, operation):
+                described = {"description": _ERRORS[code], "content": content}
+                responses.setdefault(str(code), described)
+
+
+def _errors_of(method: str, calls: list[Any], operation: dict[str, Any]) -> Iterator[int]:
+    """Yield the errors that follow from what an operation takes: who calls, values, and a body."""
+    if any(isinstance(call, RequireRole) for call in calls):
+        yield from (401, 403)
+        if method != "GET":
+            yield 429
+    if any(isinstance(call, JsonBody) for call in calls):
+        yield from (400, 413, 422)
+    if any(parameter["in"] != "path" for parameter in operation.get("parameters", ())):
+        yield 422
 
 
 def _add_bodies(routes: list[APIRoute], paths: dict[str, Any]) -> dict[str, Any]:

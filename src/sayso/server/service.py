@@ -10,7 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from fastapi import Depends
+from fastapi import Request as HttpRequest
 
 from sayso.agent.agent import Resumable
 from sayso.errors import NotFound, TooMany
@@ -26,8 +29,6 @@ from sayso.stores.base import Store
 from sayso.types import SECOND, Micros
 
 if TYPE_CHECKING:
-    from fastapi import Request as HttpRequest
-
     from sayso.channels.kit.service import ChannelService
     from sayso.server.oidc import Provider
     from sayso.server.proxy import TrustedProxy
@@ -227,3 +228,16 @@ class Service:
 def service_of(request: HttpRequest) -> Service:
     service: Service = request.app.state.sayso
     return service
+
+
+async def _current_service(request: HttpRequest) -> Service:
+    return service_of(request)
+
+
+async def _current_store(request: HttpRequest) -> Store:
+    return service_of(request).store
+
+
+#: What a route takes as a parameter.
+CurrentService = Annotated[Service, Depends(_current_service)]
+CurrentStore = Annotated[Store, Depends(_current_store)]

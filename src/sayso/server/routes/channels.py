@@ -9,7 +9,7 @@ from html import escape
 from typing import Annotated, Any
 from urllib.parse import parse_qs
 
-from fastapi import APIRouter, Path, Request
+from fastapi import Path, Request
 from starlette.responses import HTMLResponse, Response
 
 from sayso.channels.kit.channel import OpensByLink, Received, TakesSubscriptions
@@ -30,7 +30,7 @@ from sayso.inbox.notices import Notices, set_notices
 from sayso.inbox.push import Subscription, subscribe
 from sayso.rows import Credential
 from sayso.server.auth import CurrentAdmin, CurrentChatUser
-from sayso.server.openapi import NO_AUTH, errors
+from sayso.server.openapi import Routes
 from sayso.server.responses import JsonResponse
 from sayso.server.schemas import (
     ChannelHealthPage,
@@ -44,21 +44,21 @@ from sayso.server.schemas import (
     TestMessageView,
     json_body,
 )
-from sayso.server.service import service_of
+from sayso.server.service import CurrentService, CurrentStore, Service
 from sayso.stores.base import Store
 from sayso.sync import read, to_thread
 from sayso.text import inline
 from sayso.types import SECOND, iso
 from sayso.views import device_of
 
-router = APIRouter(tags=["channels"])
+router = Routes(tag="channels")
 
 ChannelName = Annotated[str, Path(description="the name, as in `GET /api/me/channels`")]
 
 
-def _channel(request: Request, name: str) -> ChannelRunner:
+def _channel(service: Service, name: str) -> ChannelRunner:
     try:
-        return service_of(request).channels.runners[name]
+        return service.channels.runners[name]
     except KeyError:
         raise NotFound(
             f"this server has no channel {name!r:.80}: see GET /api/me/channels"
@@ -76,15 +76,10 @@ def _link_view(row: Credential) -> dict[str, Any]:
     return {"id": row.id, "account": inline(account), "linked_at": iso(row.created)}
 
 
-@router.get(
-    "/api/me/channels",
-    summary="List your channels",
-    response_model=OwnChannelPage,
-    responses=errors(401, 403),
-)
-async def list_own_channels(request: Request, who: CurrentChatUser) -> JsonResponse:
+@router.get("/api/me/channels", "List your channels", OwnChannelPage)
+async def list_own_channels(service: CurrentService, who: CurrentChatUser) -> JsonResponse:
     """List the channels of this server, with the accounts that you linked in each."""
-    store = service_of(request).store
+    store = service.store
     links = await read(store, _links, store, who.name)
 
     def view(name: str, platform: ChatChannel) -> dict[str, Any]:
@@ -96,27 +91,22 @@ async def list_own_channels(request: Request, who: CurrentChatUser) -> JsonRespo
         accounts = [_link_view(row) for row in links if account_of(row).channel == name]
         return {"name": name, "link": link, "key": key, "accounts": accounts}
 
-    items = [
-        view(name, runner.channel) for name, runner in service_of(request).channels.runners.items()
-    ]
+    items = [view(name, runner.channel) for name, runner in service.channels.runners.items()]
     return JsonResponse({"items": items, "next": None})
 
 
 @router.post(
-    "/api/me/channels/{channel}/link",
-    summary="Get a code that links an account",
-    response_model=LinkCodeView,
-    responses=errors(401, 403, 404, 429),
+    "/api/me/channels/{channel}/link", "Get a code that links an account", LinkCodeView, 404
 )
 async def link_own_channel(
-    request: Request, who: CurrentChatUser, channel: ChannelName
+    service: CurrentService, who: CurrentChatUser, channel: ChannelName
 ) -> JsonResponse:
     """Return a one-time code. Send it to the bot from the account within ten minutes.
 
     Where there is no bot, as for mail, the code is sent to your address, and you confirm it.
     """
-    store = service_of(request).store
-    platform = _channel(request, channel).channel
+    store = service.store
+    platform = _channel(service, channel).channel
     if isinstance(platform, TakesSubscriptions):
         raise NotFound(f"{channel} takes no code: subscribe the browser on its page")
     ends = iso(store.now() + CODE_SECONDS * SECOND)
@@ -141,33 +131,34 @@ async def link_own_channel(
 
 @router.post(
     "/api/me/channels/{channel}/confirm",
-    summary="Link the address to which a code was sent",
-    status_code=204,
-    response_class=Response,
-    responses=errors(400, 401, 403, 404, 409, 413, 422, 429),
+    "Link the address to which a code was sent",
+    None,
+    404,
+    409,
 )
 async def confirm_own_address(
-    request: Request,
+    service: CurrentService,
     who: CurrentChatUser,
     channel: ChannelName,
     body: Annotated[LinkCodeBody, json_body(LinkCodeBody)],
 ) -> Response:
     """Link your address with the code that was sent there."""
-    store = service_of(request).store
-    _channel(request, channel)
+    store = service.store
+    _channel(service, channel)
     await to_thread(confirm_address, store, who.reviewer, channel, body.code.strip())
     return Response(status_code=204)
 
 
 @router.post(
     "/api/me/channels/{channel}/accounts",
-    summary="Subscribe one of your browsers",
+    "Subscribe one of your browsers",
+    LinkedAccountView,
+    404,
+    409,
     status_code=201,
-    response_model=LinkedAccountView,
-    responses=errors(400, 401, 403, 404, 409, 413, 422, 429),
 )
 async def add_own_account(
-    request: Request,
+    service: CurrentService,
     who: CurrentChatUser,
     channel: ChannelName,
     body: Annotated[SubscriptionBody, json_body(SubscriptionBody)],
@@ -177,8 +168,7 @@ async def add_own_account(
     The endpoint has to be an `https` URL at a public address. The same browser again changes
     nothing.
     """
-    service = service_of(request)
-    platform = _channel(request, channel).channel
+    platform = _channel(service, channel).channel
     if not isinstance(platform, TakesSubscriptions):
         raise NotFound(f"browsers cannot subscribe to {channel!r:.80}: get a code for it")
     service.limits.count_check(f"{who.name} subscribing")
@@ -196,18 +186,14 @@ async def add_own_account(
 
 
 @router.post(
-    "/api/me/channels/{channel}/test",
-    summary="Send yourself a test message",
-    response_model=TestMessageView,
-    responses=errors(401, 403, 404, 429),
+    "/api/me/channels/{channel}/test", "Send yourself a test message", TestMessageView, 404
 )
 async def test_own_channel(
-    request: Request, who: CurrentChatUser, channel: ChannelName
+    service: CurrentService, who: CurrentChatUser, channel: ChannelName
 ) -> JsonResponse:
     """Send a message to each of your accounts in a channel, and return what became of it."""
-    service = service_of(request)
     store = service.store
-    platform = _channel(request, channel).channel
+    platform = _channel(service, channel).channel
     targets = await read(store, addresses, store, platform, who.name)
     if not targets:
         raise NotFound(f"you have no account in {channel!r:.80}: link one first")
@@ -216,15 +202,10 @@ async def test_own_channel(
     return JsonResponse({"sent": sent, "error": failure or None})
 
 
-@router.get(
-    "/api/channels",
-    summary="List channels and their health",
-    response_model=ChannelHealthPage,
-    responses=errors(401, 403),
-)
-async def list_channels(request: Request, who: CurrentAdmin) -> JsonResponse:
+@router.get("/api/channels", "List channels and their health", ChannelHealthPage)
+async def list_channels(service: CurrentService, who: CurrentAdmin) -> JsonResponse:
     """List the channels of this server: who their bots are, and how their messages fare."""
-    store = service_of(request).store
+    store = service.store
     counts = await read(store, store.count_deliveries)
 
     async def view(name: str, platform: ChatChannel) -> dict[str, Any]:
@@ -249,26 +230,21 @@ async def list_channels(request: Request, who: CurrentAdmin) -> JsonResponse:
             "dead": counts.get((name, "dead"), 0),
         }
 
-    runners = service_of(request).channels.runners
+    runners = service.channels.runners
     views = (view(name, runner.channel) for name, runner in runners.items())
     return JsonResponse({"items": await asyncio.gather(*views), "next": None})
 
 
 @router.delete(
-    "/api/me/channels/{channel}/accounts/{account_id}",
-    summary="Unlink one of your accounts",
-    status_code=204,
-    response_class=Response,
-    responses=errors(401, 403, 404, 429),
+    "/api/me/channels/{channel}/accounts/{account_id}", "Unlink one of your accounts", None, 404
 )
 async def unlink_own_account(
-    request: Request,
+    store: CurrentStore,
     who: CurrentChatUser,
     channel: ChannelName,
     account_id: Annotated[str, Path(description="the id, as in `GET /api/me/channels`")],
 ) -> Response:
     """End the link of an account: it can decide nothing any more."""
-    store = service_of(request).store
     mine = await read(store, _links, store, who.name)
     if all((row.id, account_of(row).channel) != (account_id, channel) for row in mine):
         raise NotFound(f"you have no account {account_id!r:.80} in {channel!r:.80}")
@@ -276,27 +252,16 @@ async def unlink_own_account(
     return Response(status_code=204)
 
 
-@router.get(
-    "/api/me/notices",
-    summary="Get when messages reach you",
-    response_model=NoticesView,
-    responses=errors(401, 403),
-)
-async def get_own_notices(request: Request, who: CurrentChatUser) -> JsonResponse:
+@router.get("/api/me/notices", "Get when messages reach you", NoticesView)
+async def get_own_notices(store: CurrentStore, who: CurrentChatUser) -> JsonResponse:
     """Return your quiet hours, and whether messages wait while you use the web app."""
-    store = service_of(request).store
     person = await read(store, store.person, who.name)
     return _notices_view(store, Notices() if person is None else Notices.of(person))
 
 
-@router.put(
-    "/api/me/notices",
-    summary="Set when messages reach you",
-    response_model=NoticesView,
-    responses=errors(400, 401, 403, 404, 409, 413, 422, 429),
-)
+@router.put("/api/me/notices", "Set when messages reach you", NoticesView, 404, 409)
 async def set_own_notices(
-    request: Request,
+    store: CurrentStore,
     who: CurrentChatUser,
     body: Annotated[NoticesBody, json_body(NoticesBody, required=False)],
 ) -> JsonResponse:
@@ -305,7 +270,6 @@ async def set_own_notices(
     Messages of quiet hours become one digest when these end. Requests of critical risk that have
     escalated are announced at once.
     """
-    store = service_of(request).store
     notices = Notices(**body.model_dump())
     return _notices_view(store, await to_thread(set_notices, store, who.reviewer, notices))
 
@@ -324,18 +288,18 @@ _FORM = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Decide wi
 <button name="verb" value="reason">Reject</button></p></form></html>"""
 
 
-@router.get("/channels/mail/{message}", include_in_schema=False)
-async def show_code_form(request: Request, message: str) -> Response:
+@router.plain.get("/channels/mail/{message}", include_in_schema=False)
+async def show_code_form(service: CurrentService, message: str) -> Response:
     """Show where to enter the code of a mail. Scanners open it, so it says and decides nothing."""
-    _channel(request, "mail")
+    _channel(service, "mail")
     return _form("Enter the code from the mail.")
 
 
-@router.post("/channels/mail/{message}", include_in_schema=False)
-async def decide_with_code(request: Request, message: str) -> Response:
+@router.plain.post("/channels/mail/{message}", include_in_schema=False)
+async def decide_with_code(request: Request, service: CurrentService, message: str) -> Response:
     """Decide with the code of a mail."""
-    runner = _channel(request, "mail")
-    service_of(request).limits.count_check(f"mail {message:.40}")
+    runner = _channel(service, "mail")
+    service.limits.count_check(f"mail {message:.40}")
     fields = parse_qs((await request.body()).decode("utf-8", "replace"))
     code, verb, reason = ((fields.get(name) or [""])[0] for name in ("code", "verb", "reason"))
     answer = await runner.desk.enter_code(message, code, verb, reason)
@@ -347,10 +311,12 @@ def _form(words: str) -> Response:
     return HTMLResponse(_FORM.format(escape(words)), headers=headers)
 
 
-@router.post("/channels/{channel}/webhook", include_in_schema=False, openapi_extra=NO_AUTH)
-async def receive_from_platform(request: Request, channel: str) -> Response:
+@router.plain.post("/channels/{channel}/webhook", include_in_schema=False)
+async def receive_from_platform(
+    request: Request, service: CurrentService, channel: str
+) -> Response:
     """Take what a platform sends. The channel checks that it is the platform."""
-    runner = _channel(request, channel)
+    runner = _channel(service, channel)
     receive = getattr(runner.channel, "receive", None)
     if receive is None:
         raise NotFound(f"the channel {channel!r:.80} takes nothing over HTTP")

@@ -22,10 +22,10 @@ from sayso.agent import Agent
 from sayso.errors import NotFound
 from sayso.server.access import until_access_ends
 from sayso.server.auth import CurrentChatUser, Identity, count_stream
-from sayso.server.openapi import errors, event_stream, text_errors
+from sayso.server.openapi import Routes, event_stream, text_errors
 from sayso.server.responses import JsonResponse, TextStreamResponse, plain_text_errors
 from sayso.server.schemas import ChatPage, Messages, read_json
-from sayso.server.service import Service, service_of
+from sayso.server.service import CurrentService, Service, service_of
 from sayso.stores.row_checks import if_readable
 from sayso.sync import to_thread
 from sayso.text import inline
@@ -232,17 +232,13 @@ for _path, _name, _whom in (
 
 # -- the list of chats
 
-chats_router = APIRouter(prefix="/api/chats", tags=["chat"])
+chats_router = Routes("/api/chats", tag="chat")
 
 
-@chats_router.get(
-    "", summary="List your chats", response_model=ChatPage, responses=errors(401, 403)
-)
-async def list_chats(request: Request, who: CurrentChatUser) -> JsonResponse:
+@chats_router.get("", "List your chats", ChatPage)
+async def list_chats(service: CurrentService, who: CurrentChatUser) -> JsonResponse:
     """List the chats that you started, newest first."""
-    return JsonResponse(
-        {"items": await to_thread(_own_chats, service_of(request), who), "next": None}
-    )
+    return JsonResponse({"items": await to_thread(_own_chats, service, who), "next": None})
 
 
 def _own_chats(service: Service, who: Identity) -> list[dict[str, Json]]:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import ExitStack
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import Header, Query
 from starlette.responses import StreamingResponse
 
 from sayso.errors import StoreError
@@ -15,11 +15,11 @@ from sayso.inbox.people import names_of
 from sayso.server.access import until_access_ends
 from sayso.server.auth import CurrentReviewer, Identity, count_stream
 from sayso.server.feed import RIGHTS_EVENTS, Item
-from sayso.server.openapi import errors, event_stream
-from sayso.server.service import Service, service_of
+from sayso.server.openapi import Routes, event_stream
+from sayso.server.service import CurrentService, Service
 from sayso.sync import read, to_thread
 
-router = APIRouter(prefix="/api", tags=["live"])
+router = Routes("/api", tag="live")
 
 KEEP_ALIVE = 15.0
 _END = b'event: end\ndata: {"reason": "your access was revoked or changed: sign in again"}\n\n'
@@ -28,15 +28,13 @@ _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 @router.get(
     "/events",
-    summary="Stream events",
-    response_class=StreamingResponse,
-    responses={
-        **event_stream("`event: change` for each event"),
-        **errors(401, 403, 422, 429),
-    },
+    "Stream events",
+    StreamingResponse,
+    429,
+    responses=event_stream("`event: change` for each event"),
 )
 async def stream_events(
-    request: Request,
+    service: CurrentService,
     who: CurrentReviewer,
     last_event_id: Annotated[
         str | None, Header(max_length=100, description="replay the events after this one")
@@ -47,7 +45,6 @@ async def stream_events(
 
     An event says what changed, not the new content. The stream ends if your access is revoked.
     """
-    service = service_of(request)
     if not service.feed.running:
         raise StoreError(
             "the live feed is not running: the app is mounted without its lifespan, see "

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import Path, Query, Request
 from pydantic import Field
 
 from sayso import codec, schema, text
@@ -54,7 +54,7 @@ from sayso.server.auth import (
     recording_refusals,
 )
 from sayso.server.details import request_details, secrets_of_scope, similar_view
-from sayso.server.openapi import errors
+from sayso.server.openapi import Routes
 from sayso.server.request_views import edited_args, request_view
 from sayso.server.responses import JsonResponse, RawJsonResponse, error_body
 from sayso.server.routes.parameters import Mine, RequestFilters, RequestId
@@ -83,7 +83,7 @@ from sayso.server.schemas import (
     SuggestionPage,
     json_body,
 )
-from sayso.server.service import Service, service_of
+from sayso.server.service import CurrentService, CurrentStore, Service, service_of
 from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable, request_in, secrets_of_calls
 from sayso.sync import read, to_thread, write
@@ -105,21 +105,16 @@ from sayso.types import (
 from sayso.types import Request as SaysoRequest
 
 log = logging.getLogger("sayso.server")
-router = APIRouter(prefix="/api", tags=["requests"])
-grants_router = APIRouter(prefix="/api/grants", tags=["grants"])
-refusals_router = APIRouter(prefix="/api/refusals", tags=["refusals"])
+router = Routes("/api", tag="requests")
+grants_router = Routes("/api/grants", tag="grants")
+refusals_router = Routes("/api/refusals", tag="refusals")
 
 # -- reading requests
 
 
-@router.get(
-    "/requests",
-    summary="List requests",
-    response_model=RequestPage,
-    responses=errors(401, 403, 422),
-)
+@router.get("/requests", "List requests", RequestPage)
 async def list_requests(
-    request: Request,
+    service: CurrentService,
     who: CurrentReviewer,
     filters: RequestFilters,
     mine: Mine = False,
@@ -135,18 +130,13 @@ async def list_requests(
     filters |= {"limit": limit, "after": after or None} | ({"sort": sort} if sort else {})
     if filters["status"] != "pending":
         filters.setdefault("sort", "newest")
-    render = service_of(request).request_lists.page
+    render = service.request_lists.page
     return RawJsonResponse(await to_thread(render, who.reviewer, filters, mine=mine))
 
 
-@router.get(
-    "/requests/groups",
-    summary="Count requests",
-    response_model=GroupsView,
-    responses=errors(401, 403, 422),
-)
+@router.get("/requests/groups", "Count requests", GroupsView)
 async def count_requests(
-    request: Request,
+    service: CurrentService,
     who: CurrentReviewer,
     filters: RequestFilters,
     mine: Mine = False,
@@ -155,19 +145,15 @@ async def count_requests(
 
     Takes the filters of the list. The counts are exact, however many requests there are.
     """
-    count = service_of(request).request_lists.groups
+    count = service.request_lists.groups
     return JsonResponse(await to_thread(count, who.reviewer, filters, mine=mine))
 
 
-@router.get(
-    "/requests/{request_id}",
-    summary="Get a request",
-    response_model=RequestView,
-    responses=errors(401, 403, 404),
-)
-async def get_request(request: Request, who: AnyPrincipal, request_id: RequestId) -> JsonResponse:
+@router.get("/requests/{request_id}", "Get a request", RequestView, 404)
+async def get_request(
+    service: CurrentService, who: AnyPrincipal, request_id: RequestId
+) -> JsonResponse:
     """Return a request with its conversation, its events, and the outcome of similar calls."""
-    service = service_of(request)
     try:
         stored_request = await service.inbox.get(request_id)
     except NotFound:
@@ -184,17 +170,11 @@ async def get_request(request: Request, who: AnyPrincipal, request_id: RequestId
     return JsonResponse(body)
 
 
-@router.post(
-    "/requests/{request_id}/reveal",
-    summary="Reveal masked values",
-    response_model=RequestView,
-    responses=errors(401, 403, 404),
-)
+@router.post("/requests/{request_id}/reveal", "Reveal masked values", RequestView, 404)
 async def reveal_request(
-    request: Request, who: CurrentReviewer, request_id: RequestId
+    service: CurrentService, who: CurrentReviewer, request_id: RequestId
 ) -> JsonResponse:
     """Return the request with nothing masked, after recording that you saw it."""
-    service = service_of(request)
     stored_request = await service.inbox.get(request_id)
     check_visible(who, stored_request)
     await service.inbox.reveal(request_id, by=who.name)
@@ -207,12 +187,7 @@ async def reveal_request(
 BulkDecisions = Annotated[list[BulkDecisionBody], Field(min_length=1, max_length=100)]
 
 
-@router.post(
-    "/requests/{request_id}/decision",
-    summary="Decide a request",
-    response_model=RequestView,
-    responses=errors(400, 401, 403, 404, 409, 413, 422, 429),
-)
+@router.post("/requests/{request_id}/decision", "Decide a request", RequestView, 404, 409)
 async def decide_request(
     request: Request,
     who: CurrentChatUser,
@@ -249,17 +224,11 @@ async def decide_request(
     return JsonResponse(request_view(decided, who.reviewer))
 
 
-@router.post(
-    "/requests/{request_id}/undo",
-    summary="Undo your own decision",
-    response_model=RequestView,
-    responses=errors(400, 401, 403, 404, 409, 422, 429),
-)
+@router.post("/requests/{request_id}/undo", "Undo your own decision", RequestView, 404, 409, 422)
 async def undo_decision(
-    request: Request, who: CurrentChatUser, request_id: RequestId
+    service: CurrentService, who: CurrentChatUser, request_id: RequestId
 ) -> JsonResponse:
     """Take your decision back within its `undo_seconds`. The request is pending again."""
-    service = service_of(request)
     check_visible(who, await service.inbox.get(request_id))
     try:
         reopened = await service.inbox.undo(request_id, by=who.reviewer)
@@ -270,9 +239,9 @@ async def undo_decision(
 
 @router.post(
     "/requests/{request_id}/confirmation",
-    summary="Begin to confirm a decision with a passkey",
-    response_model=OptionsView,
-    responses=errors(400, 401, 403, 404, 413, 422, 429),
+    "Begin to confirm a decision with a passkey",
+    OptionsView,
+    404,
 )
 async def begin_confirmation(
     request: Request,
@@ -290,14 +259,9 @@ async def begin_confirmation(
     return JsonResponse(options)
 
 
-@router.post(
-    "/decisions",
-    summary="Decide many requests",
-    response_model=DecisionResults,
-    responses=errors(400, 401, 403, 404, 413, 422, 429),
-)
+@router.post("/decisions", "Decide many requests", DecisionResults, 404)
 async def decide_requests(
-    request: Request,
+    service: CurrentService,
     who: CurrentReviewer,
     body: Annotated[list[BulkDecisionBody], json_body(BulkDecisions)],
 ) -> JsonResponse:
@@ -305,7 +269,6 @@ async def decide_requests(
 
     Each item of the response has its own `request` or `error`.
     """
-    service = service_of(request)
     decisions = [_decision(item, item.id) for item in body]
     missing: dict[str, NotFound] = {}
     for item in body:
@@ -374,14 +337,9 @@ async def _with_winner(service: Service, request_id: str, error: SaysoError) -> 
     return error
 
 
-@router.post(
-    "/requests/{request_id}/cancel",
-    summary="Cancel a request",
-    response_model=RequestView,
-    responses=errors(400, 401, 403, 404, 409, 413, 422, 429),
-)
+@router.post("/requests/{request_id}/cancel", "Cancel a request", RequestView, 404, 409)
 async def cancel_request(
-    request: Request,
+    service: CurrentService,
     who: AnyPrincipal,
     request_id: RequestId,
     body: Annotated[CancelBody, json_body(CancelBody, required=False)],
@@ -390,7 +348,6 @@ async def cancel_request(
 
     An agent may cancel its own.
     """
-    service = service_of(request)
     stored_request = await service.inbox.get(request_id)
     check_visible(who, stored_request)
     try:
@@ -407,20 +364,14 @@ async def cancel_request(
 # -- trying out an edit
 
 
-@router.post(
-    "/requests/{request_id}/check",
-    summary="Check an edit",
-    response_model=CheckView,
-    responses=errors(400, 401, 403, 404, 413, 422, 429),
-)
+@router.post("/requests/{request_id}/check", "Check an edit", CheckView, 404)
 async def check_edit(
-    request: Request,
+    service: CurrentService,
     who: CurrentChatUser,
     request_id: RequestId,
     body: Annotated[CheckBody, json_body(CheckBody)],
 ) -> JsonResponse:
     """Validate edited arguments without deciding: errors, changes, and the rule they match."""
-    service = service_of(request)
     stored_request = await service.inbox.get(request_id)
     check_visible(who, stored_request)
     if secrets_of(stored_request):
@@ -475,14 +426,9 @@ def _check_edit(
     return body
 
 
-@router.post(
-    "/requests/{request_id}/grant-preview",
-    summary="Preview a grant",
-    response_model=GrantPreviewView,
-    responses=errors(400, 401, 403, 404, 413, 422, 429),
-)
+@router.post("/requests/{request_id}/grant-preview", "Preview a grant", GrantPreviewView, 404)
 async def preview_grant(
-    request: Request,
+    service: CurrentService,
     who: CurrentReviewer,
     request_id: RequestId,
     body: Annotated[GrantBody, json_body(GrantBody)],
@@ -492,7 +438,6 @@ async def preview_grant(
     For a command or a file, `scopes` lists the scopes to choose from. If the grant could not be
     given, `message` says why.
     """
-    service = service_of(request)
     stored_request = await service.inbox.get(request_id)
     check_visible(who, stored_request)
     try:
@@ -550,21 +495,15 @@ def _preview_view(
     }
 
 
-@router.post(
-    "/policy/replay",
-    summary="Replay a policy",
-    response_model=ReplayView,
-    responses=errors(400, 401, 403, 413, 422, 429),
-)
+@router.post("/policy/replay", "Replay a policy", ReplayView)
 async def replay_policy(
-    request: Request, who: CurrentAdmin, body: Annotated[ReplayBody, json_body(ReplayBody)]
+    service: CurrentService, who: CurrentAdmin, body: Annotated[ReplayBody, json_body(ReplayBody)]
 ) -> JsonResponse:
     """Judge the newest calls in the store by another policy: what would have been different?
 
     The counts say something about the arguments of every call, masked ones included. So this is for
     admins, and is recorded.
     """
-    service = service_of(request)
     try:
         policy = Policy.from_toml(body.policy)
         about: dict[str, Json] = {"policy": body.policy, "since": body.since}
@@ -576,14 +515,9 @@ async def replay_policy(
     return JsonResponse(await read(service.store, view))
 
 
-@router.get(
-    "/policy/observed",
-    summary="Report the second policy",
-    response_model=ReplayView,
-    responses=errors(401, 403, 422, 429),
-)
+@router.get("/policy/observed", "Report the second policy", ReplayView, 429)
 async def observe_policy(
-    request: Request,
+    store: CurrentStore,
     who: CurrentAdmin,
     since: Annotated[
         str, Query(pattern=r"^[1-9][0-9]{0,4}[smhd]$", description="how far back: `12h`, `30d`")
@@ -591,14 +525,13 @@ async def observe_policy(
 ) -> JsonResponse:
     """Return what the second policy would have done with the calls that were made: it judged each
     of them next to the policy in force, and decided nothing."""
-    service = service_of(request)
     try:
-        start = service.store.now() - round((parse_duration(since, "since") or 0) * SECOND)
+        start = store.now() - round((parse_duration(since, "since") or 0) * SECOND)
     except InvalidPolicy as error:
         raise InvalidCall(str(error), "since") from None
-    replay = await to_thread(replay_observed, service.store, start, MOST_REPLAYED)
-    view = partial(_replay_view, service.store, replay, who)
-    return JsonResponse(await read(service.store, view))
+    replay = await to_thread(replay_observed, store, start, MOST_REPLAYED)
+    view = partial(_replay_view, store, replay, who)
+    return JsonResponse(await read(store, view))
 
 
 def _replay_view(store: Store, replay: Replay, who: Identity) -> Json:
@@ -644,18 +577,12 @@ def _as_text(value: Json) -> str | None:
 # -- suggestions
 
 
-@router.get(
-    "/suggestions",
-    summary="List suggestions",
-    response_model=SuggestionPage,
-    responses=errors(401, 403, 422),
-)
-async def list_suggestions(request: Request, who: CurrentReviewer) -> JsonResponse:
+@router.get("/suggestions", "List suggestions", SuggestionPage)
+async def list_suggestions(service: CurrentService, who: CurrentReviewer) -> JsonResponse:
     """List the grants that ten or more equal approvals suggest, and that you could give.
 
     Each comes with its replay over the calls that you may see, and as a rule for a policy file.
     """
-    service = service_of(request)
     sees = partial(may_see, who.reviewer)
     suggestions = await service.inbox.suggestions(by=who.reviewer, sees=sees)
     views = await read(
@@ -664,20 +591,14 @@ async def list_suggestions(request: Request, who: CurrentReviewer) -> JsonRespon
     return JsonResponse({"items": views, "next": None})
 
 
-@router.post(
-    "/suggestions/{suggestion_id}/grant",
-    summary="Accept a suggestion",
-    response_model=GrantView,
-    responses=errors(400, 401, 403, 404, 409, 413, 422, 429),
-)
+@router.post("/suggestions/{suggestion_id}/grant", "Accept a suggestion", GrantView, 404, 409)
 async def accept_suggestion(
-    request: Request,
+    service: CurrentService,
     who: CurrentReviewer,
     suggestion_id: Annotated[str, Path(description="as in `GET /api/suggestions`")],
     body: Annotated[AcceptBody, json_body(AcceptBody, required=False)],
 ) -> JsonResponse:
     """Give the grant that is suggested. 404 if what people decided does not suggest it any more."""
-    service = service_of(request)
     grant = await service.inbox.accept_suggestion(
         suggestion_id, ends_in=body.ends_in, by=who.reviewer
     )
@@ -721,37 +642,25 @@ def _taken_view(other: SaysoRequest, who: Identity) -> dict[str, Json]:
 # -- grants
 
 
-@grants_router.get(
-    "",
-    summary="List grants",
-    response_model=GrantPage,
-    responses=errors(401, 403, 422),
-)
+@grants_router.get("", "List grants", GrantPage)
 async def list_grants(
-    request: Request,
+    service: CurrentService,
     who: CurrentReviewer,
     all: Annotated[bool, Query(description="also list grants that have ended")] = False,
 ) -> JsonResponse:
     """List what runs without asking, until when, and who granted it."""
-    service = service_of(request)
     grants = await _visible_grants(service, who, live_only=not all)
     views = await read(service.store, _grant_views, service.store, grants)
     return JsonResponse({**views, "next": None})
 
 
-@grants_router.delete(
-    "/{grant_id}",
-    summary="Revoke a grant",
-    response_model=GrantView,
-    responses=errors(401, 403, 404, 429),
-)
+@grants_router.delete("/{grant_id}", "Revoke a grant", GrantView, 404)
 async def revoke_grant(
-    request: Request,
+    service: CurrentService,
     who: CurrentReviewer,
     grant_id: Annotated[str, Path(description="the grant's id, as in `GET /api/grants`")],
 ) -> JsonResponse:
     """End a grant now. The calls that it covered need approval again."""
-    service = service_of(request)
     if not any(g.id == grant_id for g in await _visible_grants(service, who, live_only=False)):
         raise NotFound(f"no grant {grant_id!r:.80}: see GET /api/grants")
     grant = await service.inbox.revoke(grant_id, by=who.name)
@@ -774,21 +683,15 @@ async def _visible_grants(service: Service, who: Identity, *, live_only: bool) -
 # -- refusals
 
 
-@refusals_router.get(
-    "",
-    summary="List refusals",
-    response_model=RefusalPage,
-    responses=errors(401, 403, 404, 422),
-)
+@refusals_router.get("", "List refusals", RefusalPage, 404)
 async def list_refusals(
-    request: Request,
+    service: CurrentService,
     who: CurrentReviewer,
     all: Annotated[bool, Query(description="also list refusals that were lifted")] = False,
     after: Annotated[str | None, Query(description="`next` of the page before")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="the size of a page")] = 100,
 ) -> JsonResponse:
     """List the rejections that count for equal calls, and who made them."""
-    service = service_of(request)
     page = await service.inbox.refusals(live_only=not all, after=after, limit=limit)
     visible = await read(service.store, _visible_refusals, service, who, page)
     following = page[-1].id if len(page) == limit else None
@@ -796,19 +699,13 @@ async def list_refusals(
     return JsonResponse({"items": items, "next": following})
 
 
-@refusals_router.delete(
-    "/{refusal_id}",
-    summary="Lift a refusal",
-    response_model=RefusalView,
-    responses=errors(401, 403, 404, 429),
-)
+@refusals_router.delete("/{refusal_id}", "Lift a refusal", RefusalView, 404)
 async def lift_refusal(
-    request: Request,
+    service: CurrentService,
     who: CurrentReviewer,
     refusal_id: Annotated[str, Path(description="the refusal's id, as in `GET /api/refusals`")],
 ) -> JsonResponse:
     """Ask people about equal calls again."""
-    service = service_of(request)
     refusal = await read(service.store, service.store.refusal, refusal_id)
     refusals = [] if refusal is None else [refusal]
     if not await read(service.store, _visible_refusals, service, who, refusals):

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import Path, Query
 from starlette.responses import Response
 
 from sayso.errors import NotFound
@@ -17,7 +17,7 @@ from sayso.inbox import directory
 from sayso.inbox.directory import TakenAway
 from sayso.rows import Credential, Person, Proven
 from sayso.server.auth import CurrentAdmin, CurrentChatUser, Identity
-from sayso.server.openapi import errors
+from sayso.server.openapi import Routes
 from sayso.server.responses import JsonResponse
 from sayso.server.routes.parameters import Limit
 from sayso.server.schemas import (
@@ -33,21 +33,20 @@ from sayso.server.schemas import (
     TakenAwayView,
     json_body,
 )
-from sayso.server.service import service_of
+from sayso.server.service import CurrentStore
 from sayso.stores.base import Store
 from sayso.sync import read, to_thread
 from sayso.text import inline
 from sayso.types import SECOND, iso, micros_of
 from sayso.views import credential_json, person_json
 
-router = APIRouter(prefix="/api", tags=["people"])
+router = Routes("/api", tag="people")
 
 T = TypeVar("T")
 PersonName = Annotated[str, Path(description="the name, as in `GET /api/people`")]
 Words = Annotated[str, Query(max_length=200, description="words that each item has to contain")]
 After = Annotated[str, Query(max_length=300, description="the `next` of the page before")]
 OfPerson = Annotated[str | None, Query(description="only those of this person or agent")]
-_WRITE_ERRORS = errors(401, 403, 404, 409, 413, 422, 429)
 
 
 def _page(
@@ -69,11 +68,9 @@ def _contain(words: str, *texts: str) -> bool:
     return all(any(word in text for text in folded) for word in words.casefold().split())
 
 
-@router.get(
-    "/people", summary="List people", response_model=PersonPage, responses=errors(401, 403, 422)
-)
+@router.get("/people", "List people", PersonPage)
 async def list_people(
-    request: Request,
+    store: CurrentStore,
     who: CurrentAdmin,
     q: Words = "",
     kind: Annotated[
@@ -86,7 +83,6 @@ async def list_people(
     limit: Limit = 100,
 ) -> JsonResponse:
     """List people and agents by name, with what they may do. `q` searches name, mail and groups."""
-    store = service_of(request).store
 
     def wanted(person: Person) -> bool:
         return (
@@ -112,15 +108,9 @@ def _listed_view(person: Person, credentials: Iterable[Credential]) -> dict[str,
     return {**person_json(person), "signed_in_at": iso(latest or None)}
 
 
-@router.get(
-    "/people/{name}",
-    summary="Get a person",
-    response_model=PersonDetailsView,
-    responses=errors(401, 403, 404),
-)
-async def get_person(request: Request, who: CurrentAdmin, name: PersonName) -> JsonResponse:
+@router.get("/people/{name}", "Get a person", PersonDetailsView, 404)
+async def get_person(store: CurrentStore, who: CurrentAdmin, name: PersonName) -> JsonResponse:
     """Return a person or an agent with what is theirs now: tokens, sessions and passkeys."""
-    store = service_of(request).store
     person, absent = await read(store, store.actor, name)
     if person is None or person.name != name:
         raise NotFound(f"no person or agent {name!r:.80}: see GET /api/people")
@@ -139,17 +129,11 @@ async def get_person(request: Request, who: CurrentAdmin, name: PersonName) -> J
     )
 
 
-@router.get(
-    "/groups",
-    summary="List groups",
-    response_model=PeopleGroupPage,
-    responses=errors(401, 403, 422),
-)
+@router.get("/groups", "List groups", PeopleGroupPage)
 async def list_groups(
-    request: Request, who: CurrentAdmin, q: Words = "", after: After = "", limit: Limit = 100
+    store: CurrentStore, who: CurrentAdmin, q: Words = "", after: After = "", limit: Limit = 100
 ) -> JsonResponse:
     """List the groups that people and agents are in, by name, with how many are in each."""
-    store = service_of(request).store
     people = await read(store, store.people)
     sizes = Counter(group for person in people if person.active for group in person.groups)
     groups = [(name, size) for name, size in sizes.items() if _contain(q, name)]
@@ -160,20 +144,13 @@ async def list_groups(
     return _page(groups, lambda group: group[0], view, after, limit)
 
 
-@router.post(
-    "/people",
-    summary="Add a person",
-    status_code=201,
-    response_model=PersonView,
-    responses=_WRITE_ERRORS,
-)
+@router.post("/people", "Add a person", PersonView, 404, 409, status_code=201)
 async def add_person(
-    request: Request,
+    store: CurrentStore,
     who: CurrentAdmin,
     body: Annotated[AddPersonBody, json_body(AddPersonBody)],
 ) -> JsonResponse:
     """Add a person or an agent. A name that looks like another one is refused."""
-    store = service_of(request).store
     fields = body.model_dump()
     person = await to_thread(
         lambda: directory.add_person(store, fields.pop("name"), by=who.reviewer, **fields)
@@ -181,20 +158,14 @@ async def add_person(
     return JsonResponse(person_json(person), 201)
 
 
-@router.post(
-    "/people/{name}",
-    summary="Change a person",
-    response_model=TakenAwayView,
-    responses=_WRITE_ERRORS,
-)
+@router.post("/people/{name}", "Change a person", TakenAwayView, 404, 409)
 async def change_person(
-    request: Request,
+    store: CurrentStore,
     who: CurrentAdmin,
     name: PersonName,
     body: Annotated[ChangePersonBody, json_body(ChangePersonBody, required=False)],
 ) -> JsonResponse:
     """Change groups, role, mail address, stand-in or account, and list what ended with it."""
-    store = service_of(request).store
     fields = body.model_dump(exclude={"away", "account"})
     if body.away is not None:
         until = None if body.away.until is None else micros_of(body.away.until)
@@ -205,14 +176,9 @@ async def change_person(
     return JsonResponse(_taken_away_view(ended, who))
 
 
-@router.delete(
-    "/people/{name}",
-    summary="Remove a person",
-    response_model=TakenAwayView,
-    responses=errors(401, 403, 404, 422, 429),
-)
+@router.delete("/people/{name}", "Remove a person", TakenAwayView, 404)
 async def remove_person(
-    request: Request,
+    store: CurrentStore,
     who: CurrentAdmin,
     name: PersonName,
     ask_again: Annotated[
@@ -220,7 +186,6 @@ async def remove_person(
     ] = False,
 ) -> JsonResponse:
     """Remove a person or an agent with all that they could do, and list what ended with it."""
-    store = service_of(request).store
     ended = await to_thread(
         lambda: directory.remove_person(store, name, by=who.reviewer, ask_again=ask_again)
     )
@@ -230,11 +195,9 @@ async def remove_person(
 # -- tokens and sessions
 
 
-@router.get(
-    "/tokens", summary="List tokens", response_model=CredentialPage, responses=errors(401, 403, 422)
-)
+@router.get("/tokens", "List tokens", CredentialPage)
 async def list_tokens(
-    request: Request,
+    store: CurrentStore,
     who: CurrentAdmin,
     person: OfPerson = None,
     q: Words = "",
@@ -242,18 +205,12 @@ async def list_tokens(
     limit: Limit = 100,
 ) -> JsonResponse:
     """List the tokens that are valid now, oldest first. `q` searches person and id."""
-    return await _list_live(request, who, "token", person, q, after, limit)
+    return await _list_live(store, who, "token", person, q, after, limit)
 
 
-@router.post(
-    "/tokens",
-    summary="Create a token",
-    status_code=201,
-    response_model=NewTokenView,
-    responses=_WRITE_ERRORS,
-)
+@router.post("/tokens", "Create a token", NewTokenView, 404, 409, status_code=201)
 async def create_token(
-    request: Request,
+    store: CurrentStore,
     who: CurrentAdmin,
     body: Annotated[NewTokenBody, json_body(NewTokenBody)],
 ) -> JsonResponse:
@@ -261,7 +218,6 @@ async def create_token(
 
     The secret is in this answer only.
     """
-    store = service_of(request).store
     ends = None if body.ends_in is None else store.now() + round(body.ends_in * SECOND)
     token, row = await to_thread(
         lambda: directory.create_token(
@@ -271,29 +227,19 @@ async def create_token(
     return JsonResponse({**_credential_view(row, who), "token": token}, 201)
 
 
-@router.delete(
-    "/tokens/{token_id}",
-    summary="Revoke a token",
-    response_model=CredentialPage,
-    responses=errors(401, 403, 404, 429),
-)
+@router.delete("/tokens/{token_id}", "Revoke a token", CredentialPage, 404)
 async def revoke_token(
-    request: Request,
+    store: CurrentStore,
     who: CurrentAdmin,
     token_id: Annotated[str, Path(description="the id of a token or a session")],
 ) -> JsonResponse:
     """Revoke a token with the sessions that it opened, and list them."""
-    return await _end(request, who, directory.revoke_token, token_id)
+    return await _end(store, who, directory.revoke_token, token_id)
 
 
-@router.get(
-    "/sessions",
-    summary="List sessions",
-    response_model=CredentialPage,
-    responses=errors(401, 403, 422),
-)
+@router.get("/sessions", "List sessions", CredentialPage)
 async def list_sessions(
-    request: Request,
+    store: CurrentStore,
     who: CurrentAdmin,
     person: OfPerson = None,
     q: Words = "",
@@ -301,62 +247,39 @@ async def list_sessions(
     limit: Limit = 100,
 ) -> JsonResponse:
     """List who is signed in, where, and until when, oldest first. `q` searches those, too."""
-    return await _list_live(request, who, "session", person, q, after, limit)
+    return await _list_live(store, who, "session", person, q, after, limit)
 
 
-@router.delete(
-    "/sessions",
-    summary="End all sessions of a person",
-    response_model=CredentialPage,
-    responses=errors(401, 403, 404, 422, 429),
-)
+@router.delete("/sessions", "End all sessions of a person", CredentialPage, 404)
 async def end_sessions(
-    request: Request,
+    store: CurrentStore,
     who: CurrentAdmin,
     person: Annotated[str, Query(description="the name, as in `GET /api/people`")],
 ) -> JsonResponse:
     """Sign a person out everywhere, and list the sessions that ended."""
-    return await _end(request, who, directory.end_sessions, person)
+    return await _end(store, who, directory.end_sessions, person)
 
 
-@router.get(
-    "/me/sessions",
-    summary="List your sessions",
-    response_model=CredentialPage,
-    responses=errors(401, 403),
-)
-async def list_own_sessions(request: Request, who: CurrentChatUser) -> JsonResponse:
+@router.get("/me/sessions", "List your sessions", CredentialPage)
+async def list_own_sessions(store: CurrentStore, who: CurrentChatUser) -> JsonResponse:
     """List where you are signed in, and until when."""
-    store = service_of(request).store
     live = await read(store, _live, store, who.name)
     return _rows_view([row for row in live if row.kind == "session"], who)
 
 
-@router.delete(
-    "/me/sessions",
-    summary="Sign out everywhere",
-    response_model=CredentialPage,
-    responses=errors(401, 403, 429),
-)
-async def end_own_sessions(request: Request, who: CurrentChatUser) -> JsonResponse:
+@router.delete("/me/sessions", "Sign out everywhere", CredentialPage)
+async def end_own_sessions(store: CurrentStore, who: CurrentChatUser) -> JsonResponse:
     """End all your sessions, this one too, and list them."""
-    return await _end(request, who, directory.end_sessions, who.name)
+    return await _end(store, who, directory.end_sessions, who.name)
 
 
-@router.delete(
-    "/me/sessions/{session_id}",
-    summary="End one of your sessions",
-    status_code=204,
-    response_class=Response,
-    responses=errors(401, 403, 404, 429),
-)
+@router.delete("/me/sessions/{session_id}", "End one of your sessions", None, 404)
 async def end_own_session(
-    request: Request,
+    store: CurrentStore,
     who: CurrentChatUser,
     session_id: Annotated[str, Path(description="the id, as in `GET /api/me/sessions`")],
 ) -> Response:
     """Sign out in another browser."""
-    store = service_of(request).store
     live = await read(store, _live, store, who.name)
     if all((row.id, row.kind) != (session_id, "session") for row in live):
         raise NotFound(f"you have no session {session_id!r:.80}: see GET /api/me/sessions")
@@ -365,7 +288,7 @@ async def end_own_session(
 
 
 async def _list_live(
-    request: Request,
+    store: Store,
     who: Identity,
     kind: str,
     person: str | None,
@@ -373,7 +296,6 @@ async def _list_live(
     after: str,
     limit: int,
 ) -> JsonResponse:
-    store = service_of(request).store
     rows = [
         row
         for row in await read(store, _live, store, person)
@@ -392,10 +314,10 @@ def _live(store: Store, person: str | None) -> list[Credential]:
 
 
 async def _end(
-    request: Request, who: Identity, end: Callable[..., tuple[Credential, ...]], of: str
+    store: Store, who: Identity, end: Callable[..., tuple[Credential, ...]], of: str
 ) -> JsonResponse:
     """End what a token's id or a person's name says, and list it."""
-    ended = await to_thread(end, service_of(request).store, of, by=who.reviewer)
+    ended = await to_thread(end, store, of, by=who.reviewer)
     return _rows_view(ended, who)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import Header, Query
 
 from sayso import codec
 from sayso.engine.effects import is_remote
@@ -17,7 +17,7 @@ from sayso.rows import Call
 from sayso.server import remote_agents
 from sayso.server.access import during_access
 from sayso.server.auth import CurrentAgent, Identity, check_visible
-from sayso.server.openapi import errors
+from sayso.server.openapi import Routes
 from sayso.server.request_views import request_view
 from sayso.server.responses import JsonResponse
 from sayso.server.routes.parameters import RequestId
@@ -35,25 +35,25 @@ from sayso.server.schemas import (
     TokenBody,
     json_body,
 )
-from sayso.server.service import Service, service_of
+from sayso.server.service import CurrentService, Service
 from sayso.stores.row_checks import request_in
 from sayso.sync import to_thread
 from sayso.types import Reviewer
 
-router = APIRouter(prefix="/api/requests", tags=["remote agents"])
-
-_ERRORS = errors(400, 401, 403, 404, 409, 413, 422, 429)
+router = Routes("/api/requests", tag="remote agents")
 
 
 @router.post(
     "",
-    summary="Open a request",
+    "Open a request",
+    RequestView,
+    404,
+    409,
     status_code=201,
-    response_model=RequestView,
-    responses={200: {"model": RequestView, "description": "This key opened it before"}, **_ERRORS},
+    responses={200: {"model": RequestView, "description": "This key opened it before"}},
 )
 async def open_request(
-    request: Request,
+    service: CurrentService,
     who: CurrentAgent,
     body: Annotated[OpenBody, json_body(OpenBody)],
     idempotency_key: Annotated[
@@ -64,7 +64,6 @@ async def open_request(
     ] = None,
 ) -> JsonResponse:
     """Ask people about a tool call, a question or a text. 200 if this key opened it before."""
-    service = service_of(request)
     agent = _agent_name(who, body.agent)
     if idempotency_key is not None and not idempotency_key.strip():
         raise InvalidCall("Idempotency-Key is empty: send a key, or omit it", "Idempotency-Key")
@@ -77,14 +76,9 @@ async def open_request(
     return JsonResponse(view, 201 if new else 200)
 
 
-@router.get(
-    "/{request_id}/wait",
-    summary="Wait for a decision",
-    response_model=RequestView,
-    responses=errors(401, 403, 404, 422),
-)
+@router.get("/{request_id}/wait", "Wait for a decision", RequestView, 404)
 async def wait_for_decision(
-    request: Request,
+    service: CurrentService,
     who: CurrentAgent,
     request_id: RequestId,
     timeout: Annotated[float, Query(ge=0, le=120, description="seconds")] = 45,
@@ -93,7 +87,6 @@ async def wait_for_decision(
 
     A call in doubt is waited for as well, until a person or a late result settles it.
     """
-    service = service_of(request)
     call = await to_thread(remote_agents.get_call, service, request_id)
     check_visible(who, call)
     async with during_access(service.rights, who.seconds_left):
@@ -101,14 +94,9 @@ async def wait_for_decision(
     return JsonResponse(_view(service, call, who.reviewer))
 
 
-@router.post(
-    "/{request_id}/claim",
-    summary="Claim an approved call",
-    response_model=ClaimView,
-    responses=_ERRORS,
-)
+@router.post("/{request_id}/claim", "Claim an approved call", ClaimView, 404, 409)
 async def claim_request(
-    request: Request,
+    service: CurrentService,
     who: CurrentAgent,
     request_id: RequestId,
     body: Annotated[ClaimBody, json_body(ClaimBody, required=False)],
@@ -117,7 +105,6 @@ async def claim_request(
 
     After this, report a result before the lease lapses, or the call is in doubt.
     """
-    service = service_of(request)
     call = await _remote_call(service, request_id, who)
     call = await remote_agents.claim(service, call, who.name, body)
     return JsonResponse(
@@ -135,12 +122,13 @@ async def claim_request(
 
 @router.post(
     "/{request_id}/release",
-    summary="Take the answer to a call that the agent runs itself",
-    response_model=RequestView,
-    responses=_ERRORS,
+    "Take the answer to a call that the agent runs itself",
+    RequestView,
+    404,
+    409,
 )
 async def release_request(
-    request: Request,
+    service: CurrentService,
     who: CurrentAgent,
     request_id: RequestId,
     body: Annotated[CallerBody, json_body(CallerBody)],
@@ -149,97 +137,66 @@ async def release_request(
 
     The server expects no result for it. Any other request is returned unchanged.
     """
-    service = service_of(request)
     call = await _remote_call(service, request_id, who)
     call = await remote_agents.release(service, call, body.caller)
     return JsonResponse(_view(service, call, who.reviewer))
 
 
-@router.post(
-    "/{request_id}/defer",
-    summary="Announce that the agent will ask again",
-    response_model=RequestView,
-    responses=_ERRORS,
-)
+@router.post("/{request_id}/defer", "Announce that the agent will ask again", RequestView, 404, 409)
 async def defer_request(
-    request: Request,
+    service: CurrentService,
     who: CurrentAgent,
     request_id: RequestId,
     body: Annotated[CallerBody, json_body(CallerBody)],
 ) -> JsonResponse:
     """Keep this request for the same call, opened again. A decided one is returned unchanged."""
-    service = service_of(request)
     call = await _remote_call(service, request_id, who)
     call = await service.gate.backend.defer(call, body.caller)
     return JsonResponse(_view(service, call, who.reviewer))
 
 
-@router.post(
-    "/released/result",
-    summary="Report what a released call did",
-    response_model=RequestView,
-    responses=_ERRORS,
-)
+@router.post("/released/result", "Report what a released call did", RequestView, 404, 409)
 async def report_released(
-    request: Request,
+    service: CurrentService,
     who: CurrentAgent,
     body: Annotated[ReportBody, json_body(ReportBody)],
 ) -> JsonResponse:
     """Store the result of the call that was last released to this caller. The first one counts."""
-    service = service_of(request)
     call = await remote_agents.report_released(service, _agent_name(who, body.agent), body)
     return JsonResponse(_view(service, call, who.reviewer))
 
 
-@router.post(
-    "/session/prompt",
-    summary="Note that the user has written",
-    response_model=PromptView,
-    responses=_ERRORS,
-)
+@router.post("/session/prompt", "Note that the user has written", PromptView, 404, 409)
 async def note_prompt(
-    request: Request,
+    service: CurrentService,
     who: CurrentAgent,
     body: Annotated[PromptBody, json_body(PromptBody)],
 ) -> JsonResponse:
     """End the rejections of a session: people are asked again about calls that they rejected."""
-    service = service_of(request)
     noted = await remote_agents.note_prompt(service, _agent_name(who, body.agent), body.run)
     return JsonResponse({"noted": noted})
 
 
-@router.post(
-    "/{request_id}/renew",
-    summary="Renew a claim",
-    response_model=RenewView,
-    responses=_ERRORS,
-)
+@router.post("/{request_id}/renew", "Renew a claim", RenewView, 404, 409)
 async def renew_claim(
-    request: Request,
+    service: CurrentService,
     who: CurrentAgent,
     request_id: RequestId,
     body: Annotated[TokenBody, json_body(TokenBody)],
 ) -> JsonResponse:
     """Extend a claim by the lease it asked for. `ours` says whether the claim is still valid."""
-    service = service_of(request)
     call = await _remote_call(service, request_id, who)
     return JsonResponse({"ours": await to_thread(remote_agents.renew, service, call, body.token)})
 
 
-@router.post(
-    "/{request_id}/result",
-    summary="Report a result",
-    response_model=RequestView,
-    responses=_ERRORS,
-)
+@router.post("/{request_id}/result", "Report a result", RequestView, 404, 409)
 async def report_result(
-    request: Request,
+    service: CurrentService,
     who: CurrentAgent,
     request_id: RequestId,
     body: Annotated[ResultBody, json_body(ResultBody)],
 ) -> JsonResponse:
     """Record the outcome of a claimed call. Sending the same outcome again returns it."""
-    service = service_of(request)
     call = await _remote_call(service, request_id, who)
     done = await remote_agents.report(service, call, body)
     return JsonResponse(_view(service, done, who.reviewer))

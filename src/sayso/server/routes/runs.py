@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import Path, Query
 from starlette.responses import StreamingResponse
 
 from sayso import codec
@@ -26,7 +26,7 @@ from sayso.server.details import (
     run_view,
     secrets_of_scope,
 )
-from sayso.server.openapi import errors
+from sayso.server.openapi import Routes
 from sayso.server.request_views import request_view, shown_title
 from sayso.server.responses import JsonResponse, error_body
 from sayso.server.routes.parameters import After, Agent, Limit, Thread
@@ -39,7 +39,7 @@ from sayso.server.schemas import (
     WindowView,
     json_body,
 )
-from sayso.server.service import Service, service_of
+from sayso.server.service import CurrentService, CurrentStore, Service
 from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable, request_in, secrets_of_calls
 from sayso.sync import to_thread
@@ -50,14 +50,14 @@ from sayso.views import is_request
 if TYPE_CHECKING:
     from sayso.audit import Problem
 
-router = APIRouter(prefix="/api", tags=["record"])
+router = Routes("/api", tag="record")
 
 # -- runs
 
 
-@router.get("/runs", summary="List runs", response_model=RunPage, responses=errors(401, 403, 422))
+@router.get("/runs", "List runs", RunPage)
 async def list_runs(
-    request: Request,
+    store: CurrentStore,
     who: CurrentReviewer,
     status: Annotated[
         str | None, Query(description="the status", json_schema_extra={"enum": [*RunStatus]})
@@ -68,7 +68,6 @@ async def list_runs(
     limit: Limit = 50,
 ) -> JsonResponse:
     """List runs, newest first."""
-    store = service_of(request).store
     if status is not None and status not in list(RunStatus):
         raise InvalidCall(f"unknown status {status!r:.40}: use {', '.join(RunStatus)}", "status")
     page = await to_thread(
@@ -97,19 +96,14 @@ def _may_see_run(store: Store, by: Reviewer, run: Run) -> bool:
     return by.role == "admin" or audience_of_run(store, run).includes(names_of(by))
 
 
-@router.get(
-    "/runs/{run_id:path}",
-    summary="Get a run",
-    response_model=RunView,
-    responses=errors(401, 403, 404),
-)
+@router.get("/runs/{run_id:path}", "Get a run", RunView, 404)
 async def get_run(
-    request: Request,
+    service: CurrentService,
     who: CurrentReviewer,
     run_id: Annotated[str, Path(description="the run's id")],
 ) -> JsonResponse:
     """Return a run with its timeline, its requests and its conversation."""
-    return JsonResponse(await to_thread(_run_details, service_of(request), run_id, who.reviewer))
+    return JsonResponse(await to_thread(_run_details, service, run_id, who.reviewer))
 
 
 def _run_details(service: Service, run_id: str, by: Reviewer) -> dict[str, Json]:
@@ -150,20 +144,16 @@ def _run_details(service: Service, run_id: str, by: Reviewer) -> dict[str, Json]
     }
 
 
-@router.post(
-    "/windows",
-    summary="Trust a run",
-    response_model=WindowView,
-    responses=errors(400, 401, 403, 404, 409, 413, 422, 429),
-)
+@router.post("/windows", "Trust a run", WindowView, 404, 409)
 async def open_window(
-    request: Request, who: CurrentReviewer, body: Annotated[WindowBody, json_body(WindowBody)]
+    service: CurrentService,
+    who: CurrentReviewer,
+    body: Annotated[WindowBody, json_body(WindowBody)],
 ) -> JsonResponse:
     """Let a run do what it asks for, up to a risk, for some minutes.
 
     It ends with the first rejection in the run, or with `DELETE /api/grants/{id}`.
     """
-    service = service_of(request)
     store = service.store
     run = await to_thread(store.run, body.run)
     if run is None or not await to_thread(_may_see_run, store, who.reviewer, run):
@@ -178,14 +168,9 @@ async def open_window(
 # -- the audit log
 
 
-@router.get(
-    "/audit",
-    summary="List audit events",
-    response_model=EventPage,
-    responses=errors(401, 403, 422),
-)
+@router.get("/audit", "List audit events", EventPage)
 async def list_audit_events(
-    request: Request,
+    service: CurrentService,
     who: CurrentReviewer,
     order: Annotated[Literal["oldest", "newest"], Query(description="which end comes first")] = (
         "oldest"
@@ -198,7 +183,6 @@ async def list_audit_events(
     Of an event about requests that you may not see you learn only its type, its time and its hash.
     With `order=newest`, `next` leads to older events.
     """
-    service = service_of(request)
     read = service.store.newest if order == "newest" else service.store.events
     page = await to_thread(read, after or "", limit)
     items = await to_thread(lambda: list(_audit_views(service, who.reviewer, page)))
@@ -211,20 +195,20 @@ _EXPORT_PAGE = 200
 
 @router.get(
     "/audit/export",
-    summary="Export the audit log",
-    response_class=StreamingResponse,
+    "Export the audit log",
+    StreamingResponse,
+    429,
     responses={
         200: {
             "content": {
                 "application/x-ndjson": {"schema": {"$ref": "#/components/schemas/EventView"}}
             },
             "description": "A line of JSON for each event, oldest first",
-        },
-        **errors(401, 403, 422, 429),
+        }
     },
 )
 async def export_audit_log(
-    request: Request,
+    service: CurrentService,
     who: CurrentAdmin,
     after: Annotated[
         str | None, Query(max_length=100, description="the `cursor` of the last line you have")
@@ -235,7 +219,6 @@ async def export_audit_log(
     To continue after a broken connection, or later, pass the `cursor` of the last whole line. A
     last line with `error` and `message` says that something ended the export early.
     """
-    service = service_of(request)
     first = await to_thread(service.store.events, after or "", _EXPORT_PAGE)
     counted = count_stream(service, who)
     lines = _export(service, who, first, counted)
@@ -315,20 +298,14 @@ def _subject(store: Store, call_id: str, run_id: str) -> _Subject:
         return _Subject(Secrets(), masked=True)  # the row no longer proves what it was
 
 
-@router.post(
-    "/audit/verify",
-    summary="Verify the audit log",
-    response_model=VerificationView,
-    responses=errors(401, 403, 429),
-)
-async def verify_audit_log(request: Request, who: CurrentReviewer) -> JsonResponse:
+@router.post("/audit/verify", "Verify the audit log", VerificationView)
+async def verify_audit_log(service: CurrentService, who: CurrentReviewer) -> JsonResponse:
     """Check every event, row and seal, and name each that is broken, missing or cut off.
 
     A server verifies once at a time: 429 while another verification runs.
     """
     from sayso import audit  # rarely used, so not imported when a server starts
 
-    service = service_of(request)
     with service.limits.verification():
         report = await to_thread(audit.verify, service.store)
     return JsonResponse(

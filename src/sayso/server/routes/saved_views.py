@@ -10,23 +10,23 @@ import logging
 from collections.abc import Callable
 from typing import Annotated, TypeAlias
 
-from fastapi import APIRouter, Path, Request
+from fastapi import Path
 from pydantic import TypeAdapter, ValidationError
 from starlette.responses import Response
 
 from sayso.errors import Conflict, InvalidCall, NotFound
 from sayso.server.auth import CurrentReviewer
-from sayso.server.openapi import errors
+from sayso.server.openapi import Routes
 from sayso.server.responses import JsonResponse
 from sayso.server.schemas import SavedFilters, SavedViewPage, SavedViewView, json_body
-from sayso.server.service import Service, service_of
+from sayso.server.service import CurrentService, CurrentStore, Service
 from sayso.stores.base import Store
 from sayso.sync import to_thread
 from sayso.text import inline
 from sayso.types import Json, Reviewer, checked_name
 
 log = logging.getLogger("sayso.server")
-router = APIRouter(prefix="/api/me/views", tags=["requests"])
+router = Routes("/api/me/views", tag="requests")
 #: How many views a person may save.
 MOST_VIEWS = 50
 
@@ -35,28 +35,20 @@ Views: TypeAlias = dict[str, SavedFilters]
 _VIEWS: TypeAdapter[Views] = TypeAdapter(Views)
 
 
-@router.get(
-    "", summary="List your saved views", response_model=SavedViewPage, responses=errors(401, 403)
-)
-async def list_saved_views(request: Request, who: CurrentReviewer) -> JsonResponse:
+@router.get("", "List your saved views", SavedViewPage)
+async def list_saved_views(service: CurrentService, who: CurrentReviewer) -> JsonResponse:
     """List your views in the order in which you saved them, with how many requests are in each."""
-    return JsonResponse(await to_thread(_listed, service_of(request), who.reviewer))
+    return JsonResponse(await to_thread(_listed, service, who.reviewer))
 
 
-@router.put(
-    "/{name:path}",
-    summary="Save a view",
-    response_model=SavedViewView,
-    responses=errors(400, 401, 403, 409, 413, 422, 429),
-)
+@router.put("/{name:path}", "Save a view", SavedViewView, 409)
 async def save_view(
-    request: Request,
+    service: CurrentService,
     who: CurrentReviewer,
     name: ViewName,
     body: Annotated[SavedFilters, json_body(SavedFilters, required=False)],
 ) -> JsonResponse:
     """Save filters under a name. A view of this name is replaced."""
-    service = service_of(request)
     title = _checked(name)
 
     def save(views: Views) -> None:
@@ -68,14 +60,8 @@ async def save_view(
     return JsonResponse(await to_thread(_view, service, who.reviewer, title, body))
 
 
-@router.delete(
-    "/{name:path}",
-    summary="Remove a saved view",
-    status_code=204,
-    response_class=Response,
-    responses=errors(401, 403, 404, 409, 422, 429),
-)
-async def remove_saved_view(request: Request, who: CurrentReviewer, name: ViewName) -> Response:
+@router.delete("/{name:path}", "Remove a saved view", None, 404, 409, 422)
+async def remove_saved_view(store: CurrentStore, who: CurrentReviewer, name: ViewName) -> Response:
     """Remove one of your views."""
     title = _checked(name)
 
@@ -83,7 +69,7 @@ async def remove_saved_view(request: Request, who: CurrentReviewer, name: ViewNa
         if views.pop(title, None) is None:
             raise NotFound(f"you have no view {title!r}: see GET /api/me/views")
 
-    await to_thread(_change, service_of(request).store, who.name, remove)
+    await to_thread(_change, store, who.name, remove)
     return Response(status_code=204)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import parse_qs
 
-from fastapi import APIRouter, Path, Request
+from fastapi import Path, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from sayso import passkeys as signatures
@@ -19,7 +19,7 @@ from sayso.inbox.people import token_hash
 from sayso.rows import Confirmation, Credential, Proven
 from sayso.server.auth import AnyPrincipal, Identity, device_of
 from sayso.server.middleware import foreign_page
-from sayso.server.openapi import NO_AUTH, errors
+from sayso.server.openapi import Routes
 from sayso.server.responses import JsonResponse, error_status
 from sayso.server.routes.system import set_session
 from sayso.server.schemas import (
@@ -31,12 +31,12 @@ from sayso.server.schemas import (
     SignInView,
     json_body,
 )
-from sayso.server.service import Service, service_of
+from sayso.server.service import CurrentService, Service, service_of
 from sayso.sync import read, to_thread
 from sayso.text import inline
 from sayso.types import Decision, Json, Reviewer, iso
 
-router = APIRouter(prefix="/api", tags=["session"])
+router = Routes("/api", tag="session")
 
 PasskeyId = Annotated[str, Path(description="the id, as in `GET /api/passkeys`")]
 
@@ -44,15 +44,9 @@ _ATTEMPT = "sayso_oidc"
 _MAX_LOGOUT = 65_536
 
 
-@router.get(
-    "/login",
-    summary="List the ways to sign in",
-    response_model=SignInView,
-    openapi_extra=NO_AUTH,
-)
-async def list_sign_ins(request: Request) -> JsonResponse:
+@router.get("/login", "List the ways to sign in", SignInView)
+async def list_sign_ins(service: CurrentService) -> JsonResponse:
     """Say whether people can sign in through an OpenID provider, and with passkeys."""
-    service = service_of(request)
     return JsonResponse({"oidc": service.oidc is not None, "passkeys": service.passkeys})
 
 
@@ -63,7 +57,7 @@ def _count_sign_in(service: Service, request: Request) -> None:
 # -- OpenID Connect
 
 
-@router.get("/login/oidc", include_in_schema=False)
+@router.plain.get("/login/oidc", include_in_schema=False)
 async def begin_oidc(request: Request, page: str = "/", fresh: bool = False) -> Response:
     """Send the browser to the provider. `fresh` asks the person to sign in again there.
 
@@ -95,7 +89,7 @@ def _no_provider() -> NotFound:
     return NotFound("this server has no OpenID provider: start it with --oidc FILE")
 
 
-@router.get("/login/oidc/callback", include_in_schema=False)
+@router.plain.get("/login/oidc/callback", include_in_schema=False)
 async def finish_oidc(request: Request) -> Response:
     """Open a session for the person whom the provider has identified."""
     from sayso.server.oidc import Attempt, identified
@@ -138,7 +132,7 @@ def _failed_page(error: SaysoError) -> Response:
     )
 
 
-@router.post("/login/oidc/logout", include_in_schema=False)
+@router.plain.post("/login/oidc/logout", include_in_schema=False)
 async def end_oidc_sessions(request: Request) -> Response:
     """End the sessions that the provider says are over (OpenID back-channel logout)."""
     service = service_of(request)
@@ -196,25 +190,14 @@ def _passkey_view(passkey: Credential) -> dict[str, Json]:
     }
 
 
-@router.get(
-    "/passkeys",
-    summary="List your passkeys",
-    response_model=PasskeyPage,
-    responses=errors(401, 403),
-)
-async def list_passkeys(request: Request, who: AnyPrincipal) -> JsonResponse:
+@router.get("/passkeys", "List your passkeys", PasskeyPage)
+async def list_passkeys(service: CurrentService, who: AnyPrincipal) -> JsonResponse:
     """List your own passkeys, with the fingerprints that proofs of decisions name."""
-    service = service_of(request)
     known = await read(service.store, _passkeys_of, service, who.name)
     return JsonResponse({"items": [_passkey_view(one) for one in known], "next": None})
 
 
-@router.post(
-    "/passkeys/registration/options",
-    summary="Begin to add a passkey",
-    response_model=OptionsView,
-    responses=errors(401, 403, 404, 429),
-)
+@router.post("/passkeys/registration/options", "Begin to add a passkey", OptionsView, 404)
 async def begin_passkey(request: Request, who: AnyPrincipal) -> JsonResponse:
     """Return what the browser needs to make a passkey for you."""
     service = service_of(request)
@@ -233,13 +216,7 @@ def _require_session(who: Identity) -> None:
         raise NotAllowed("passkeys are added and removed on the page: sign in there")
 
 
-@router.post(
-    "/passkeys",
-    summary="Add a passkey",
-    status_code=201,
-    response_model=PasskeyView,
-    responses=errors(400, 401, 403, 404, 409, 413, 422, 429),
-)
+@router.post("/passkeys", "Add a passkey", PasskeyView, 404, 409, status_code=201)
 async def add_passkey(
     request: Request, who: AnyPrincipal, body: Annotated[PasskeyBody, json_body(PasskeyBody)]
 ) -> JsonResponse:
@@ -275,16 +252,11 @@ def _own_statement(request: Request, service: Service, statement: str) -> tuple[
     return words, passkeys.nonce_time(service.store.keys, nonce, service.store.now())
 
 
-@router.delete(
-    "/passkeys/{passkey_id}",
-    summary="Remove a passkey",
-    status_code=204,
-    response_class=Response,
-    responses=errors(401, 403, 404, 429),
-)
-async def remove_passkey(request: Request, who: AnyPrincipal, passkey_id: PasskeyId) -> Response:
+@router.delete("/passkeys/{passkey_id}", "Remove a passkey", None, 404)
+async def remove_passkey(
+    service: CurrentService, who: AnyPrincipal, passkey_id: PasskeyId
+) -> Response:
     """Remove one of your passkeys, and end the sessions that it opened."""
-    service = service_of(request)
     _require_session(who)
     known = await read(service.store, _passkeys_of, service, who.name)
     if all(one.id != passkey_id for one in known):
@@ -296,11 +268,7 @@ async def remove_passkey(request: Request, who: AnyPrincipal, passkey_id: Passke
 
 
 @router.post(
-    "/login/passkey/options",
-    summary="Begin to sign in with a passkey",
-    response_model=OptionsView,
-    responses=errors(403, 404, 429),
-    openapi_extra=NO_AUTH,
+    "/login/passkey/options", "Begin to sign in with a passkey", OptionsView, 403, 404, 429
 )
 async def begin_passkey_sign_in(request: Request) -> JsonResponse:
     """Return what the browser needs to sign in with any passkey of this site."""
@@ -319,14 +287,7 @@ def _refuse_foreign(request: Request) -> None:
         raise NotAllowed(f"pages on {page!r:.100} cannot sign anyone in: use the server's own page")
 
 
-@router.post(
-    "/login/passkey",
-    summary="Sign in with a passkey",
-    status_code=204,
-    response_class=Response,
-    responses=errors(400, 401, 403, 404, 413, 422, 429),
-    openapi_extra=NO_AUTH,
-)
+@router.post("/login/passkey", "Sign in with a passkey", None, 401, 403, 404, 429)
 async def sign_in_with_passkey(
     request: Request, body: Annotated[PasskeyAnswerBody, json_body(PasskeyAnswerBody)]
 ) -> Response:

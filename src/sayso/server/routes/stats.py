@@ -9,24 +9,23 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from fastapi import APIRouter, Request
 from fastapi import Query as QueryParameter
 
 from sayso.errors import InvalidCall
 from sayso.inbox.people import viewer_of
 from sayso.server.auth import CurrentReviewer
 from sayso.server.monitoring import TallyCache
-from sayso.server.openapi import errors
+from sayso.server.openapi import Routes
 from sayso.server.responses import JsonResponse
 from sayso.server.schemas import StatsView
-from sayso.server.service import service_of
+from sayso.server.service import CurrentService
 from sayso.stores.base import DecisionTime, Store, Tally, Viewer
 from sayso.stores.listing import APPROVING, DECIDED, took_width
 from sayso.sync import to_thread
 from sayso.text import inline
 from sayso.types import SECOND, Json, Micros, Reviewer, iso, micros_of, moment
 
-router = APIRouter(prefix="/api", tags=["record"])
+router = Routes("/api", tag="record")
 
 #: An approval in fewer seconds was hardly read.
 _HASTY = 3
@@ -37,14 +36,9 @@ _DECISION_TIMES: _Buckets = (
 _AGES: _Buckets = ((60, "< 1 min"), (600, "1-10 min"), (3600, "10-60 min"), (86_400, "1-24 h"))
 
 
-@router.get(
-    "/stats",
-    summary="Get decision statistics",
-    response_model=StatsView,
-    responses=errors(401, 403, 422),
-)
+@router.get("/stats", "Get decision statistics", StatsView)
 async def get_stats(
-    request: Request,
+    service: CurrentService,
     who: CurrentReviewer,
     days: Annotated[int, QueryParameter(ge=1, le=366, description="how many days back")] = 7,
     zone: Annotated[
@@ -56,9 +50,7 @@ async def get_stats(
         where = UTC if zone == "UTC" else ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise InvalidCall(f"unknown time zone {zone!r:.40}", "zone") from None
-    return JsonResponse(
-        await to_thread(stats, service_of(request).tally_cache, who.reviewer, days, where)
-    )
+    return JsonResponse(await to_thread(stats, service.tally_cache, who.reviewer, days, where))
 
 
 def stats(cache: TallyCache, by: Reviewer, days: int, zone: tzinfo = UTC) -> dict[str, Json]:

@@ -6,7 +6,7 @@ import logging
 import os
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from starlette.responses import Response
 
 import sayso
@@ -22,16 +22,17 @@ from sayso.policy import Policy
 from sayso.server.auth import AnyPrincipal, device_of
 from sayso.server.middleware import cookie_name, foreign_page
 from sayso.server.monitoring import METRICS_TYPE
-from sayso.server.openapi import NO_AUTH, errors
+from sayso.server.openapi import Routes
 from sayso.server.responses import JsonResponse
 from sayso.server.schemas import AgentPage, HealthView, HookPage, LoginBody, MeView, json_body
-from sayso.server.service import service_of
+from sayso.server.service import CurrentService, service_of
 from sayso.sync import to_thread
 from sayso.text import inert, inline
 from sayso.types import Json, iso
 
 log = logging.getLogger("sayso.server")
-router = APIRouter()
+router = Routes("/api", tag="session")
+health_router = Routes(tag="health")
 
 #: A body that signs someone in is a secret and a flag.
 MAX_LOGIN_BYTES = 4096
@@ -47,15 +48,7 @@ async def count_sign_in(request: Request) -> None:
     service_of(request).limits.count_write(f"login from {address}")
 
 
-@router.post(
-    "/api/login",
-    tags=["session"],
-    summary="Sign in",
-    status_code=204,
-    response_class=Response,
-    responses=errors(400, 401, 403, 409, 413, 422, 429),
-    openapi_extra=NO_AUTH,
-)
+@router.post("/login", "Sign in", None, 401, 403, 409, 429)
 async def sign_in(
     request: Request,
     _: Annotated[None, Depends(count_sign_in)],
@@ -90,14 +83,7 @@ def set_session(request: Request, response: Response, secret: str) -> None:
     )
 
 
-@router.post(
-    "/api/logout",
-    tags=["session"],
-    summary="Sign out",
-    status_code=204,
-    response_class=Response,
-    responses=errors(401, 403),
-)
+@router.post("/logout", "Sign out")
 async def sign_out(request: Request, who: AnyPrincipal) -> Response:
     """End this session."""
     if who.session and who.secret is not None:
@@ -108,16 +94,9 @@ async def sign_out(request: Request, who: AnyPrincipal) -> Response:
     return response
 
 
-@router.get(
-    "/api/me",
-    tags=["session"],
-    summary="Get your identity",
-    response_model=MeView,
-    responses=errors(401),
-)
-async def get_me(request: Request, who: AnyPrincipal) -> JsonResponse:
+@router.get("/me", "Get your identity", MeView)
+async def get_me(service: CurrentService, who: AnyPrincipal) -> JsonResponse:
     """Return your name, role and groups, and facts about this server."""
-    service = service_of(request)
     by = who.reviewer
     return JsonResponse(
         {
@@ -144,16 +123,9 @@ def _address(url: str) -> str:
 # -- agents
 
 
-@router.get(
-    "/api/agents",
-    tags=["session"],
-    summary="List agents and their tools",
-    response_model=AgentPage,
-    responses=errors(401),
-)
-async def list_agents(request: Request, who: AnyPrincipal) -> JsonResponse:
+@router.get("/agents", "List agents and their tools", AgentPage)
+async def list_agents(service: CurrentService, who: AnyPrincipal) -> JsonResponse:
     """List the agents of this server, their tools, and which tools need approval."""
-    service = service_of(request)
 
     def views() -> list[dict[str, Json]]:
         return [
@@ -200,19 +172,12 @@ def _tool_view(tool: Tool | FrameworkTool, agent: Resumable, policy: Policy) -> 
     }
 
 
-@router.get(
-    "/api/hooks",
-    tags=["session"],
-    summary="List the sessions of coding agents",
-    response_model=HookPage,
-    responses=errors(401, 403),
-)
-async def list_hooks(request: Request, who: AnyPrincipal) -> JsonResponse:
+@router.get("/hooks", "List the sessions of coding agents", HookPage)
+async def list_hooks(service: CurrentService, who: AnyPrincipal) -> JsonResponse:
     """List when the hook of each session last spoke, and whether a tool was used without asking.
 
     An agent sees its own sessions. They are kept in memory: a restart of the server forgets them.
     """
-    service = service_of(request)
     if who.role == "chat":
         raise NotAllowed(f"{who.name} has the role 'chat'; this needs agent, reviewer or admin")
     sessions = service.hooks.of(who.name if who.role == "agent" else None)
@@ -232,21 +197,18 @@ async def list_hooks(request: Request, who: AnyPrincipal) -> JsonResponse:
 # -- monitoring
 
 
-@router.head("/healthz", include_in_schema=False)  # some load balancers send HEAD
-@router.get(
+@health_router.plain.head("/healthz", include_in_schema=False)  # some load balancers send HEAD
+@health_router.get(
     "/healthz",
-    tags=["health"],
-    summary="Check the server and its store",
-    response_model=HealthView,
+    "Check the server and its store",
+    HealthView,
     responses={503: {"model": HealthView, "description": "The store cannot be used"}},
-    openapi_extra=NO_AUTH,
 )
-async def get_health(request: Request) -> JsonResponse:
+async def get_health(service: CurrentService) -> JsonResponse:
     """Return 200 while the store can be read and the app's lifespan runs; otherwise 503 and why.
 
     The response comes within two seconds.
     """
-    service = service_of(request)
     status, body = await service.health.check()
     if not service.feed.running:
         status = 503
@@ -257,51 +219,38 @@ async def get_health(request: Request) -> JsonResponse:
     return JsonResponse({**body, "busy": service.worker.busy}, status)
 
 
-@router.head("/readyz", include_in_schema=False)
-@router.get(
+@health_router.plain.head("/readyz", include_in_schema=False)
+@health_router.get(
     "/readyz",
-    tags=["health"],
-    summary="Check whether the server can work",
-    response_model=HealthView,
+    "Check whether the server can work",
+    HealthView,
     responses={503: {"model": HealthView, "description": "Send no requests to this server"}},
-    openapi_extra=NO_AUTH,
 )
-async def get_readiness(request: Request) -> JsonResponse:
+async def get_readiness(service: CurrentService) -> JsonResponse:
     """Return 200 if `/healthz` does, and this server has the keys of the rows in use; else 503.
 
     A server that is not ready does not need a restart: it becomes ready once the store is back.
     """
-    service = service_of(request)
     status, body = await service.health.check_ready()
     ready = status == 200 and service.feed.running
     return JsonResponse({**body, "busy": service.worker.busy}, 200 if ready else 503)
 
 
-@router.head("/livez", include_in_schema=False)
-@router.get(
-    "/livez",
-    tags=["health"],
-    summary="Check that the server answers",
-    status_code=204,
-    response_class=Response,
-    openapi_extra=NO_AUTH,
-)
+@health_router.plain.head("/livez", include_in_schema=False)
+@health_router.get("/livez", "Check that the server answers")
 async def get_liveness() -> Response:
     """Return 204 whatever the state of the store: only a server that hangs needs a restart."""
     return Response(status_code=204)
 
 
-@router.get(
+@health_router.get(
     "/metrics",
-    tags=["health"],
-    summary="Get Prometheus metrics",
-    response_class=Response,
+    "Get Prometheus metrics",
+    Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
-    openapi_extra=NO_AUTH,
 )
-async def get_metrics(request: Request) -> Response:
+async def get_metrics(service: CurrentService) -> Response:
     """Return metrics in Prometheus' text format."""
-    service = service_of(request)
     service.metrics.readers.set(service.feed.readers)
     service.metrics.busy.set(service.worker.busy)
     for session in reversed(service.hooks.of(None)):
