@@ -90,7 +90,9 @@ class Routes:
             options["response_class"] = returns
         else:
             options["response_model"] = returns
-        described = {code: {"description": _ERRORS[code], "model": ErrorView} for code in errors}
+        described: Responses = {
+            code: {"description": _ERRORS[code], "model": ErrorView} for code in errors
+        }
         return self.plain.api_route(
             path,
             methods=[method],
