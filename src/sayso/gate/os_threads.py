@@ -26,6 +26,7 @@ from __future__ import annotations
 import _thread
 import asyncio
 import functools
+import inspect
 import threading
 import weakref
 from collections.abc import Callable
@@ -131,15 +132,20 @@ def install(
         setattr(AsyncIOBackend, submit.__name__, followed)
 
 
-def wrap_method(owner: type, name: str, wrapper: Callable[..., Any]) -> None:
-    """Replace a method of a class by ``wrapper``, which gets the original before ``self``."""
+def wrap_method(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+    """Replace a method of a class, or a function of a module, by ``wrapper``, which gets the
+    original as its first argument."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
     def patched(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         return wrapper(original, self, *args, **kwargs)
 
-    setattr(owner, name, patched)
+    @functools.wraps(original)
+    async def patched_async(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return await wrapper(original, self, *args, **kwargs)
+
+    setattr(owner, name, patched_async if inspect.iscoroutinefunction(original) else patched)
 
 
 def _create_task(create: Any, loop: Any, work: Any, /, **options: Any) -> Any:

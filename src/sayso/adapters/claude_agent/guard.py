@@ -58,6 +58,7 @@ from sayso.gate.coverage import Coverage
 from sayso.gate.framework import MOST_WAITING, FrameworkCall, FrameworkTool, Outcome, check_gate
 from sayso.gate.gate import policy_terms
 from sayso.gate.guarded_runs import current_place
+from sayso.gate.os_threads import wrap_method
 from sayso.policy import Policy
 from sayso.policy.policy import DEFAULT, NEEDS_APPROVAL
 from sayso.rows import Call, CallStatus
@@ -200,37 +201,22 @@ def install() -> None:
     Code of a tool may find or build one anywhere, and nothing would ask before that Claude uses its
     tools. Every way to one leads through these three methods.
     """
-    for owner, name in (
-        (ClaudeSDKClient, "connect"),
-        (ClaudeSDKClient, "query"),
-        (InternalClient, "process_query"),
-    ):
-        _patch(owner, name)
+    wrap_method(ClaudeSDKClient, "connect", functools.partial(_run_client, "ClaudeSDKClient"))
+    wrap_method(ClaudeSDKClient, "query", functools.partial(_run_client, "ClaudeSDKClient"))
+    wrap_method(InternalClient, "process_query", functools.partial(_run_client, "query"))
 
 
-def _patch(owner: type, name: str) -> None:
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def patched(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if self not in _guarded_clients:
-            _refuse_client("query" if owner is InternalClient else "ClaudeSDKClient")
-        return original(self, *args, **kwargs)
-
-    setattr(owner, name, patched)
-
-
-def _refuse_client(name: str) -> None:
-    place = current_place()
-    if place is None or name in place.ungated:
-        return
-    raise InvalidCall(
-        f"a tool of a guarded agent starts or asks another Claude ({name}), which would use its "
-        "tools without the gate: call run(...) of guard(options, gate) there, with its own thread, "
-        "and put the effects before it into gate.once(...). To let it use its tools without "
-        f"approval: guard(..., ungated=[{name!r}])",
-        "ungated",
-    )
+def _run_client(name: str, original: Any, client: Any, *args: Any, **kwargs: Any) -> Any:
+    place = None if client in _guarded_clients else current_place()
+    if place is not None and name not in place.ungated:
+        raise InvalidCall(
+            f"a tool of a guarded agent starts or asks another Claude ({name}), which would use "
+            "its tools without the gate: call run(...) of guard(options, gate) there, with its own "
+            "thread, and put the effects before it into gate.once(...). To let it use its tools "
+            f"without approval: guard(..., ungated=[{name!r}])",
+            "ungated",
+        )
+    return original(client, *args, **kwargs)
 
 
 class Guarded(StreamingAgent[MessageLog, Stream]):

@@ -31,6 +31,7 @@ from sayso.gate.framework import (
     check_validated,
 )
 from sayso.gate.guarded_runs import Place, current_place, tool_call
+from sayso.gate.os_threads import wrap_method
 from sayso.types import Json
 
 #: Modules whose model writes code.
@@ -42,14 +43,14 @@ _LOOPS = (dspy.ReAct.__module__, dspy.ReActV2.__module__)
 @functools.cache
 def install() -> None:
     """Check tools, models and interpreters from now on in this process."""
-    dspy.Tool.__call__ = _gated_call(dspy.Tool.__call__)
-    dspy.Tool.acall = _gated_acall(dspy.Tool.acall)
-    dspy.ToolCalls.ToolCall.execute = _gated_execute(dspy.ToolCalls.ToolCall.execute)
-    execution.prepare = _checked_prepare(execution.prepare)
-    dspy.Module.__call__ = _checked(dspy.Module.__call__, _WRITES_CODE)
-    dspy.Module.acall = _checked(dspy.Module.acall, _WRITES_CODE)
+    wrap_method(dspy.Tool, "__call__", _call_tool)
+    wrap_method(dspy.Tool, "acall", _acall_tool)
+    wrap_method(dspy.ToolCalls.ToolCall, "execute", _execute)
+    wrap_method(execution, "prepare", _prepare)
+    wrap_method(dspy.Module, "__call__", functools.partial(_run_code, _WRITES_CODE))
+    wrap_method(dspy.Module, "acall", functools.partial(_run_code, _WRITES_CODE))
     for interpreter in (PythonInterpreter, LocalInterpreter):
-        setattr(interpreter, "execute", _checked(interpreter.execute, (interpreter,)))  # noqa: B010
+        wrap_method(interpreter, "execute", functools.partial(_run_code, (interpreter,)))
 
 
 # -- tools as the gate knows them
@@ -100,26 +101,18 @@ def as_shown(tool: dspy.Tool, values: dict[str, Any]) -> dict[str, Json]:
 # -- tools that code calls
 
 
-def _gated_call(original: Any) -> Any:
-    @functools.wraps(original)
-    def call(tool: dspy.Tool, **kwargs: Any) -> Any:
-        with _place_of(tool) as place:
-            if place is None:
-                return original(tool, **kwargs)
-        return _value(FrameworkThread.inner_sync(place, _inner_call(tool, kwargs, original)))
-
-    return call
+def _call_tool(original: Any, tool: dspy.Tool, **kwargs: Any) -> Any:
+    with _place_of(tool) as place:
+        if place is None:
+            return original(tool, **kwargs)
+    return _value(FrameworkThread.inner_sync(place, _inner_call(tool, kwargs, original)))
 
 
-def _gated_acall(original: Any) -> Any:
-    @functools.wraps(original)
-    async def acall(tool: dspy.Tool, **kwargs: Any) -> Any:
-        with _place_of(tool) as place:
-            if place is None:
-                return await original(tool, **kwargs)
-        return _value(await FrameworkThread.inner(place, _inner_call(tool, kwargs, original)))
-
-    return acall
+async def _acall_tool(original: Any, tool: dspy.Tool, **kwargs: Any) -> Any:
+    with _place_of(tool) as place:
+        if place is None:
+            return await original(tool, **kwargs)
+    return _value(await FrameworkThread.inner(place, _inner_call(tool, kwargs, original)))
 
 
 @contextmanager
@@ -177,27 +170,22 @@ def _value(outcome: Outcome) -> Any:
     raise Refused(outcome.text)
 
 
-def _gated_execute(original: Any) -> Any:
-    """Return ``ToolCall.execute``, which calls the function of a tool and not the tool."""
-
-    @functools.wraps(original)
-    def execute(call: Any, functions: Any = None) -> Any:
-        if functions is None:  # DSPy looks for the function in the frame of its caller
-            frame = sys._getframe(1)
-            functions = {call.name: frame.f_locals.get(call.name, frame.f_globals.get(call.name))}
-        if current_place() is None:
-            return original(call, functions)
-        if isinstance(functions, list):
-            functions = {tool.name: tool for tool in reversed(functions)}
-        tool = functions.get(call.name)
-        if tool is None:
-            return original(call, {})
-        if not isinstance(tool, dspy.Tool):
-            tool = dspy.Tool(tool, name=call.name)
-        run = tool.acall if inspect.iscoroutinefunction(tool.func) else tool
-        return original(call, {call.name: run})
-
-    return execute
+def _execute(original: Any, call: Any, functions: Any = None) -> Any:
+    """Run ``ToolCall.execute``, which calls the function of a tool and not the tool."""
+    if functions is None:  # DSPy looks for the function in the frame of its caller
+        frame = sys._getframe(2)
+        functions = {call.name: frame.f_locals.get(call.name, frame.f_globals.get(call.name))}
+    if current_place() is None:
+        return original(call, functions)
+    if isinstance(functions, list):
+        functions = {tool.name: tool for tool in reversed(functions)}
+    tool = functions.get(call.name)
+    if tool is None:
+        return original(call, {})
+    if not isinstance(tool, dspy.Tool):
+        tool = dspy.Tool(tool, name=call.name)
+    run = tool.acall if inspect.iscoroutinefunction(tool.func) else tool
+    return original(call, {call.name: run})
 
 
 # -- what the model's provider would run
@@ -233,39 +221,33 @@ def _hosted(name: str) -> Unlisted:
     return "hosted tool", name, "the provider runs it without asking first"
 
 
-def _checked_prepare(prepare: Any) -> Any:
-    """Return ``execution.prepare``, through which every call of a model passes, with a check."""
-
-    @functools.wraps(prepare)
-    def checked(model: Any, prompt: Any, messages: Any, kwargs: Any, **options: Any) -> Any:
-        call = prepare(model, prompt, messages, kwargs, **options)
-        if call.request is None:
-            unlisted = list(unlisted_arguments({**model.kwargs, **kwargs}))
-        else:
-            unlisted = [_hosted(t.name) for t in call.request.tools if t.type != "function"]
-            unlisted += unlisted_arguments({"extensions": call.request.config.extensions})
-        check_unlisted(unlisted)
-        return call
-
-    return checked
+def _prepare(
+    original: Any, model: Any, prompt: Any, messages: Any, kwargs: Any, **options: Any
+) -> Any:
+    """Check the request where every call of a model passes."""
+    call = original(model, prompt, messages, kwargs, **options)
+    if call.request is None:
+        unlisted = list(unlisted_arguments({**model.kwargs, **kwargs}))
+    else:
+        unlisted = [_hosted(t.name) for t in call.request.tools if t.type != "function"]
+        unlisted += unlisted_arguments({"extensions": call.request.config.extensions})
+    check_unlisted(unlisted)
+    return call
 
 
 # -- code that a model wrote
 
 
-def _checked(method: Any, kinds: tuple[type, ...]) -> Any:
-    """Return a method that refuses, inside a guarded run, instances that run such code."""
-
-    @functools.wraps(method)
-    def checked(instance: Any, *args: Any, **kwargs: Any) -> Any:
-        name = type(instance).__name__
-        place = current_place() if isinstance(instance, kinds) else None
-        if place is not None and name not in place.ungated:
-            raise InvalidCall(
-                f"{name} was not run: it runs code that a model writes, where no gate can ask "
-                "first. Use dspy.ReAct or dspy.ReActV2 with tools, or allow it without approval: "
-                f"guard(..., ungated=[{name!r}])"
-            )
-        return method(instance, *args, **kwargs)
-
-    return checked
+def _run_code(
+    kinds: tuple[type, ...], original: Any, instance: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Refuse, inside a guarded run, instances of these classes, which run such code."""
+    name = type(instance).__name__
+    place = current_place() if isinstance(instance, kinds) else None
+    if place is not None and name not in place.ungated:
+        raise InvalidCall(
+            f"{name} was not run: it runs code that a model writes, where no gate can ask "
+            "first. Use dspy.ReAct or dspy.ReActV2 with tools, or allow it without approval: "
+            f"guard(..., ungated=[{name!r}])"
+        )
+    return original(instance, *args, **kwargs)

@@ -49,6 +49,7 @@ from sayso.gate.framework import (
     place_of_unguarded,
 )
 from sayso.gate.guarded_runs import Place, current_place, note_pause, tool_call
+from sayso.gate.os_threads import wrap_method
 from sayso.gate.run_result import RunResult
 from sayso.policy import Policy
 from sayso.sync import (
@@ -357,27 +358,25 @@ def _runner(tool: dspy.Tool) -> Callable[[dict[str, Json]], Any]:
 def install_loops() -> None:
     """Store the replies of agents that code inside a call runs, from now on in this process."""
     for kind in (dspy.ReAct, dspy.ReActV2):
-        kind.forward = _stored(kind.forward, kind.aforward, sync=True)
-        kind.aforward = _stored(kind.aforward, kind.aforward, sync=False)
+        loop = kind.aforward
+        wrap_method(kind, "forward", functools.partial(_run_loop, loop, _run_sync))
+        wrap_method(kind, "aforward", functools.partial(_run_loop, loop, lambda run: run()))
 
 
-def _stored(original: Any, loop: Any, *, sync: bool) -> Any:
-    @functools.wraps(original)
-    def forward(agent: Any, **inputs: Any) -> Any:
-        place = None if isinstance(agent.react, LoggedPredictor) else current_place()
-        if place is None:
-            return original(agent, **inputs)
-        if not place.may_pause:
-            _refuse_own_calls(agent.tools.values())
-            return original(agent, **inputs)
-        run = functools.partial(_run_inside, place, agent, loop, inputs)
-        if not sync:
-            return run()
-        if on_loop():
-            return call_in_new_thread(lambda: run_on_own_loop(run))
-        return run_on_own_loop(run)
+def _run_loop(loop: Any, start: Any, original: Any, agent: Any, **inputs: Any) -> Any:
+    place = None if isinstance(agent.react, LoggedPredictor) else current_place()
+    if place is None:
+        return original(agent, **inputs)
+    if not place.may_pause:
+        _refuse_own_calls(agent.tools.values())
+        return original(agent, **inputs)
+    return start(functools.partial(_run_inside, place, agent, loop, inputs))
 
-    return forward
+
+def _run_sync(run: Callable[[], Awaitable[Any]]) -> Any:
+    if on_loop():
+        return call_in_new_thread(lambda: run_on_own_loop(run))
+    return run_on_own_loop(run)
 
 
 def _refuse_own_calls(tools: Iterable[Any]) -> None:

@@ -36,66 +36,67 @@ from sayso.adapters.pydantic_ai.tools import (
 from sayso.errors import InvalidCall
 from sayso.gate.framework import place_of_unguarded
 from sayso.gate.guarded_runs import current_place, tool_call
+from sayso.gate.os_threads import wrap_method
 
 
 @functools.cache
 def install() -> None:
     """Check agents, toolsets and models from now on in this process."""
-    start = Agent.iter
-    call_function = FunctionToolset.call_tool
-    prepare = Model.prepare_request
+    wrap_method(Agent, "iter", _iter)
+    wrap_method(FunctionToolset, "call_tool", _call_tool)
+    wrap_method(Model, "prepare_request", _prepare_request)
 
-    @functools.wraps(start)
-    @asynccontextmanager
-    async def iter(
-        agent: Agent[Any, Any],
-        user_prompt: Any = None,
-        *,
-        capabilities: Iterable[Any] | None = None,
-        **options: Any,
-    ) -> AsyncIterator[Any]:
-        added = [*(capabilities or ())]
-        if not any(map(_asks, (agent.root_capability, *added))):
-            added += _gate_here(agent, user_prompt)
-        async with start(agent, user_prompt, capabilities=added or None, **options) as run:
-            yield run
 
-    @functools.wraps(call_function)
-    async def call_tool(
-        toolset: FunctionToolset[Any],
-        name: str,
-        tool_args: dict[str, Any],
-        ctx: RunContext[Any],
-        tool: ToolsetTool[Any],
-    ) -> Any:
-        with tool_call(name_of(ctx, tool)) as place:
-            if place is None:
-                return await call_function(toolset, name, tool_args, ctx, tool)
-        key = place_of_unguarded(place, to_json([name, tool_args], fallback=_type_name)).key
-        gated = GatedToolset(
-            toolset, place.gate, place.policy, lambda _: (place.thread, key), found=place
-        )
-        gated.kinds[name] = tool.tool_def.kind
-        try:
-            return await gated.result(name, tool_args, ctx, tool)
-        except TimedOut as error:
-            raise ToolFailed(str(error)) from None
+@asynccontextmanager
+async def _iter(
+    original: Any,
+    agent: Agent[Any, Any],
+    user_prompt: Any = None,
+    *,
+    capabilities: Iterable[Any] | None = None,
+    **options: Any,
+) -> AsyncIterator[Any]:
+    added = [*(capabilities or ())]
+    if not any(map(_asks, (agent.root_capability, *added))):
+        added += _gate_here(agent, user_prompt)
+    async with original(agent, user_prompt, capabilities=added or None, **options) as run:
+        yield run
 
-    @functools.wraps(prepare)
-    def prepare_request(model: Model, model_settings: Any, model_request_parameters: Any) -> Any:
-        prepared = prepare(model, model_settings, model_request_parameters)
-        check_unlisted(
-            [
-                *native_tools(prepared[1].native_tools),
-                *unlisted_settings(model.settings),
-                *unlisted_settings(model_settings),
-            ]
-        )
-        return prepared
 
-    setattr(Agent, "iter", iter)  # noqa: B010  # mypy forbids the assignment
-    setattr(FunctionToolset, "call_tool", call_tool)  # noqa: B010
-    setattr(Model, "prepare_request", prepare_request)  # noqa: B010
+async def _call_tool(
+    original: Any,
+    toolset: FunctionToolset[Any],
+    name: str,
+    tool_args: dict[str, Any],
+    ctx: RunContext[Any],
+    tool: ToolsetTool[Any],
+) -> Any:
+    with tool_call(name_of(ctx, tool)) as place:
+        if place is None:
+            return await original(toolset, name, tool_args, ctx, tool)
+    key = place_of_unguarded(place, to_json([name, tool_args], fallback=_type_name)).key
+    gated = GatedToolset(
+        toolset, place.gate, place.policy, lambda _: (place.thread, key), found=place
+    )
+    gated.kinds[name] = tool.tool_def.kind
+    try:
+        return await gated.result(name, tool_args, ctx, tool)
+    except TimedOut as error:
+        raise ToolFailed(str(error)) from None
+
+
+def _prepare_request(
+    original: Any, model: Model, model_settings: Any, model_request_parameters: Any
+) -> Any:
+    prepared = original(model, model_settings, model_request_parameters)
+    check_unlisted(
+        [
+            *native_tools(prepared[1].native_tools),
+            *unlisted_settings(model.settings),
+            *unlisted_settings(model_settings),
+        ]
+    )
+    return prepared
 
 
 # -- agents
