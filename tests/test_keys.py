@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sayso.errors import KeyMissing, UnknownKey
-from sayso.keys import Keyring, RowKey, new_key, public_key, row_key
+from sayso.keys import Keyring, RowKey, keyed_hash, new_key, public_key, row_key
 
 DATA = b'{"digest":"4f","type":"approve","by":"ana"}'
 BARE = "correct-horse-battery-staple-0123456789"
@@ -37,6 +37,13 @@ def run(*arguments: str) -> str:
     return subprocess.run(
         [sys.executable, *arguments], check=True, capture_output=True, text=True
     ).stdout
+
+
+@given(st.binary(min_size=1, max_size=64), st.binary(max_size=300))
+def test_keyed_hash_is_hmac(key: bytes, data: bytes) -> None:
+    keyed = keyed_hash(key)
+    keyed(b"something else")
+    assert keyed(data) == hmac.digest(key, data, "sha256")
 
 
 # -- signatures -----------------------------------------------------------------------------------

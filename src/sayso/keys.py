@@ -65,6 +65,26 @@ _ROW = b"sayso/v1/row\0"
 _ID = b"sayso/v1/id\0"
 
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
+#: The size of a block of SHA-256.
+_BLOCK = 64
+
+
+def keyed_hash(key: bytes) -> Callable[[bytes], bytes]:
+    """Return a function that makes HMAC-SHA256 with a key of at most 64 bytes.
+
+    It hashes the padded key once (RFC 2104, section 4), which is half of the work for a row.
+    """
+    padded = key.ljust(_BLOCK, b"\0")
+    inner, outer = (hashlib.sha256(bytes(byte ^ pad for byte in padded)) for pad in (0x36, 0x5C))
+
+    def digest(data: bytes) -> bytes:
+        within = inner.copy()
+        within.update(data)
+        around = outer.copy()
+        around.update(within.digest())
+        return around.digest()
+
+    return digest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,13 +93,14 @@ class RowKey:
 
     id: str
     text: str = field(repr=False)
-    _key: bytes = field(repr=False)
+    _mac: Callable[[bytes], bytes] = field(repr=False)
 
     @classmethod
     def from_secret(cls, secret: bytes, key_id: str | None = None) -> RowKey:
         """Derive the key of rows from a secret."""
         key_id = key_id or _key_id("row", hmac.digest(secret, _ID, "sha256"))
-        return cls(key_id, f"row:{key_id}.{_encode(secret)}", hmac.digest(secret, _ROW, "sha256"))
+        mac = keyed_hash(hmac.digest(secret, _ROW, "sha256"))
+        return cls(key_id, f"row:{key_id}.{_encode(secret)}", mac)
 
     @classmethod
     def derived(cls, secret: bytes, key_id: str) -> RowKey:
@@ -91,7 +112,7 @@ class RowKey:
 
     def mac(self, data: bytes) -> str:
         """Return the MAC of ``data``, under the id of this key."""
-        return f"{self.id}.{hmac.digest(self._key, data, 'sha256').hex()}"
+        return f"{self.id}.{self._mac(data).hex()}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,8 +121,8 @@ class HmacKey:
 
     id: str
     row: RowKey = field(repr=False)
-    _sign: bytes = field(repr=False)
-    _link: bytes = field(repr=False)
+    _sign: Callable[[bytes], bytes] = field(repr=False)
+    _link: Callable[[bytes], bytes] = field(repr=False)
     can_sign: ClassVar[bool] = True
 
     @classmethod
@@ -109,12 +130,12 @@ class HmacKey:
         """Derive a key for each domain."""
         key_id = _key_id("hmac", hmac.digest(secret, _ID, "sha256"))
         row = RowKey.derived(secret, key_id)
-        sign, link = (hmac.digest(secret, domain, "sha256") for domain in (_SIGN, _LINK))
+        sign, link = (keyed_hash(hmac.digest(secret, part, "sha256")) for part in (_SIGN, _LINK))
         return cls(key_id, row, sign, link)
 
     def sign(self, data: bytes) -> str:
         """Return the signature of ``data``."""
-        return f"{self.id}.{_encode(hmac.digest(self._sign, data, 'sha256'))}"
+        return f"{self.id}.{_encode(self._sign(data))}"
 
     def verify(self, data: bytes, signature: str) -> bool:
         """Return whether this key made ``signature`` over ``data``."""
@@ -122,7 +143,7 @@ class HmacKey:
 
     def link(self, data: bytes) -> str:
         """Return the keyed hash of ``data``."""
-        return f"{self.id}.{hmac.digest(self._link, data, 'sha256').hex()}"
+        return f"{self.id}.{self._link(data).hex()}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

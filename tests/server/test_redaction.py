@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sysconfig
 import time
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from served import Serve, Served, mailer, opened
 
-from sayso.redaction import _formats, redact, redact_declared
+from sayso.redaction import _formats, may_have_secrets, redact, redact_declared
 from sayso.testing import call, say
 from sayso.text import fingerprint
 
@@ -46,6 +47,25 @@ def test_secret_formats_are_masked(args: dict[str, Any]) -> None:
     assert "••••" in str(view.value)
     for secret in ("hunter2", "a" * 36, "b" * 40, "AKIAAAAA", "eyJzdWIi", "Basic abc", "471147"):
         assert secret not in str(view.value)
+
+
+@pytest.mark.parametrize("args", SECRETS)
+def test_quick_look_finds_what_is_masked(args: dict[str, Any]) -> None:
+    assert may_have_secrets(json.dumps(args), "")
+
+
+@pytest.mark.parametrize(
+    "name", ["PASSWORD", "pa\u017fsword", "TO\u212aEN", "P\u0130N", "p\u0131n"]
+)
+def test_quick_look_finds_names_in_any_case(name: str) -> None:
+    assert may_have_secrets(f"{name}\nhunter2", "")
+    assert redact({name: "hunter2"}).masked <= may_have_secrets(name, "")
+
+
+def test_quick_look_finds_every_keyword() -> None:
+    assert not may_have_secrets("abcdf hijl 1234", "")
+    for word in _formats():
+        assert may_have_secrets(f"ab {word.upper()} cd", ""), word
 
 
 @pytest.mark.parametrize("args", PLAIN)

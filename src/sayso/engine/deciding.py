@@ -117,8 +117,8 @@ def decide(work: UnitOfWork, command: Decide) -> Call:
             "once: leave undo_seconds out",
             "undo_seconds",
         )
-    decided = _unsigned(work, call, command, digest, by, on_behalf_of)
-    decided = signed(work, replace(decided, **_eligible_facts(work, call)))
+    facts = _eligible_facts(work, call)
+    decided = signed(work, _unsigned(work, call, command, digest, by, on_behalf_of, **facts))
     if command.type in ("approve", "edit"):
         call = _approve(work, call, command, decided, by)
     else:
@@ -327,7 +327,13 @@ def void_votes(work: UnitOfWork, command: VoidVotes) -> Call:
 
 
 def _unsigned(
-    work: UnitOfWork, call: Call, command: Decide, digest: str, by: Proven, on_behalf_of: str
+    work: UnitOfWork,
+    call: Call,
+    command: Decide,
+    digest: str,
+    by: Proven,
+    on_behalf_of: str,
+    **facts: Any,
 ) -> Decided:
     return Decided(
         type=command.type,
@@ -344,6 +350,7 @@ def _unsigned(
         not_before=work.now + command.undo_for if command.undo_for else 0,
         undo=undo_note(call, command) if command.undo_for else "",
         claim=command.claim,
+        **facts,
     )
 
 

@@ -358,7 +358,7 @@ async def is_still_approved(store: Store, plan: Plan, call: Call) -> bool:
 
 def raised_terms(call: Call, now: Terms) -> Terms | None:
     """Return the call's terms tightened by the current ones, or None if those require no more."""
-    if now == call.terms:
+    if now is call.terms or now == call.terms:
         return None
     terms = tighten(call.terms, now)
     by_rule = call.decision is not None and call.decision.type in _BY_RULE | _BY_MODEL

@@ -23,6 +23,7 @@ import json
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from sayso.errors import InvalidPolicy, describe_error
@@ -324,6 +325,7 @@ def _separate_requester(terms: Terms, **changes: Any) -> Terms:
     return _for_one_call(terms, **changes)
 
 
+@lru_cache(maxsize=256)
 def _for_one_call(terms: Terms, **changes: Any) -> Terms:
     """Return plain ``Terms`` with these changes; a ``Declared`` also knows what was stated."""
     if type(terms) is Terms and not changes:

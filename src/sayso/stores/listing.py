@@ -261,9 +261,10 @@ def _folded(text: str) -> str:
 def _words(text: str) -> list[str]:
     words: list[str] = []
     for chunk in _CHUNK.findall(_folded(text)):
-        for part in (*_HUMP.split(chunk), chunk):
-            words.append(part.casefold()[:_LONGEST])
-    return words
+        if not chunk.islower():  # else it has no humps
+            words += _HUMP.split(chunk)
+        words.append(chunk)
+    return [word.casefold()[:_LONGEST] for word in words]
 
 
 def _name(text: str) -> list[str]:
