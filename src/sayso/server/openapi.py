@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar, get_type_hints
 from zoneinfo import available_timezones
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter
@@ -21,7 +21,7 @@ from starlette.routing import BaseRoute
 import sayso
 from sayso.server.auth import RequireRole
 from sayso.server.responses import plain_text_errors
-from sayso.server.schemas import ErrorView, JsonBody
+from sayso.server.schemas import BodyRules, ErrorView, JsonBody
 
 Responses: TypeAlias = dict[int | str, dict[str, Any]]
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
@@ -93,13 +93,26 @@ class Routes:
         described: Responses = {
             code: {"description": _ERRORS[code], "model": ErrorView} for code in errors
         }
-        return self.plain.api_route(
+        route = self.plain.api_route(
             path,
             methods=[method],
             summary=summary,
             responses={**(responses or {}), **described},
             **options,
         )
+        return lambda endpoint: route(_reading_body(endpoint))
+
+
+def _reading_body(endpoint: Endpoint) -> Endpoint:
+    """Give a route its body, if one of its parameters is marked with ``BodyRules``."""
+    hints = get_type_hints(endpoint, include_extras=True)
+    for name, hint in hints.items():
+        *others, rules = getattr(hint, "__metadata__", (None,))
+        if isinstance(rules, BodyRules):
+            shape = Annotated[(hint.__origin__, *others)] if others else hint.__origin__
+            hints[name] = Annotated[shape, Depends(JsonBody(shape, rules))]
+    endpoint.__annotations__ = hints
+    return endpoint
 
 
 def event_stream(description: str) -> Responses:
@@ -200,6 +213,6 @@ def _add_bodies(routes: list[APIRoute], paths: dict[str, Any]) -> dict[str, Any]
     )
     for n, (operation, body) in enumerate(operations):
         content = {"application/json": {"schema": schemas[n, "validation"]}}
-        operation["requestBody"] = {"required": body.required, "content": content}
+        operation["requestBody"] = {"required": body.rules.required, "content": content}
     referenced: dict[str, Any] = definitions.get("$defs", {})
     return referenced

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import cached_property
-from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
-from fastapi import Depends
 from fastapi import Request as HttpRequest
 from pydantic import (
     AwareDatetime,
@@ -73,6 +72,20 @@ async def read_json(request: HttpRequest) -> Any:
     return codec.parse(raw) if len(raw) <= _LARGE else await to_thread(codec.parse, raw)
 
 
+class BodyRules(NamedTuple):
+    """Marks the parameter of a route that is the request body: see ``Routes``."""
+
+    #: Whether clients have to send one; an empty body means ``{}``. For the OpenAPI document.
+    required: bool = True
+    #: How many bytes it may have, if fewer than any body.
+    most: int | None = None
+
+
+#: A body that clients have to send, and one that they may leave out.
+Sent: TypeAlias = Annotated[T, BodyRules()]
+MaySend: TypeAlias = Annotated[T, BodyRules(required=False)]
+
+
 class JsonBody(Generic[T]):
     """A FastAPI dependency that reads the request body as strict JSON and validates it.
 
@@ -82,19 +95,16 @@ class JsonBody(Generic[T]):
     put it after the one that authenticates.
     """
 
-    def __init__(self, shape: Any, *, required: bool = True, most: int | None = None) -> None:
+    def __init__(self, shape: Any, rules: BodyRules) -> None:
         self.shape = shape
-        #: How many bytes it may have, if fewer than any body.
-        self.most = most
-        #: Whether clients have to send one; an empty body means ``{}``. For the OpenAPI document.
-        self.required = required
+        self.rules = rules
 
     @cached_property
     def _adapter(self) -> TypeAdapter[T]:
         return TypeAdapter(self.shape)
 
     async def __call__(self, request: HttpRequest) -> T:
-        raw = await read_body(request, self.most)
+        raw = await read_body(request, self.rules.most)
         return self._parse(raw) if len(raw) <= _LARGE else await to_thread(self._parse, raw)
 
     def _parse(self, raw: bytes) -> T:
@@ -122,11 +132,6 @@ _MESSAGES = {
     "list_type": "must be a list",
     "missing": "this field is required",
 }
-
-
-def json_body(shape: Any, *, required: bool = True, most: int | None = None) -> Any:
-    """Return the dependency for a body parameter: ``body: Annotated[X, json_body(X)]``."""
-    return Depends(JsonBody(shape, required=required, most=most))
 
 
 # -- what clients send

@@ -37,12 +37,13 @@ from sayso.server.schemas import (
     LinkCodeBody,
     LinkCodeView,
     LinkedAccountView,
+    MaySend,
     NoticesBody,
     NoticesView,
     OwnChannelPage,
+    Sent,
     SubscriptionBody,
     TestMessageView,
-    json_body,
 )
 from sayso.server.service import CurrentService, CurrentStore, Service
 from sayso.stores.base import Store
@@ -137,10 +138,7 @@ async def link_own_channel(
     409,
 )
 async def confirm_own_address(
-    service: CurrentService,
-    who: CurrentChatUser,
-    channel: ChannelName,
-    body: Annotated[LinkCodeBody, json_body(LinkCodeBody)],
+    service: CurrentService, who: CurrentChatUser, channel: ChannelName, body: Sent[LinkCodeBody]
 ) -> Response:
     """Link your address with the code that was sent there."""
     store = service.store
@@ -161,7 +159,7 @@ async def add_own_account(
     service: CurrentService,
     who: CurrentChatUser,
     channel: ChannelName,
-    body: Annotated[SubscriptionBody, json_body(SubscriptionBody)],
+    body: Sent[SubscriptionBody],
 ) -> JsonResponse:
     """Let a browser get push messages, until you or an admin removes it.
 
@@ -261,9 +259,7 @@ async def get_own_notices(store: CurrentStore, who: CurrentChatUser) -> JsonResp
 
 @router.put("/api/me/notices", "Set when messages reach you", NoticesView, 404, 409)
 async def set_own_notices(
-    store: CurrentStore,
-    who: CurrentChatUser,
-    body: Annotated[NoticesBody, json_body(NoticesBody, required=False)],
+    store: CurrentStore, who: CurrentChatUser, body: MaySend[NoticesBody]
 ) -> JsonResponse:
     """Set quiet hours in your time zone, and whether messages wait while you use the web app.
 

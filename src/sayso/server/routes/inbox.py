@@ -73,6 +73,7 @@ from sayso.server.schemas import (
     GrantPreviewView,
     GrantView,
     GroupsView,
+    MaySend,
     OptionsView,
     RefusalPage,
     RefusalView,
@@ -80,8 +81,8 @@ from sayso.server.schemas import (
     ReplayView,
     RequestPage,
     RequestView,
+    Sent,
     SuggestionPage,
-    json_body,
 )
 from sayso.server.service import CurrentService, CurrentStore, Service, service_of
 from sayso.stores.base import Store
@@ -136,10 +137,7 @@ async def list_requests(
 
 @router.get("/requests/groups", "Count requests", GroupsView)
 async def count_requests(
-    service: CurrentService,
-    who: CurrentReviewer,
-    filters: RequestFilters,
-    mine: Mine = False,
+    service: CurrentService, who: CurrentReviewer, filters: RequestFilters, mine: Mine = False
 ) -> JsonResponse:
     """Count the requests that you may see by kind, agent, tool and risk.
 
@@ -189,10 +187,7 @@ BulkDecisions = Annotated[list[BulkDecisionBody], Field(min_length=1, max_length
 
 @router.post("/requests/{request_id}/decision", "Decide a request", RequestView, 404, 409)
 async def decide_request(
-    request: Request,
-    who: CurrentChatUser,
-    request_id: RequestId,
-    body: Annotated[DecisionBody, json_body(DecisionBody)],
+    request: Request, who: CurrentChatUser, request_id: RequestId, body: Sent[DecisionBody]
 ) -> JsonResponse:
     """Approve, edit, reject or respond. If someone decided first, 409 says who and what."""
     service = service_of(request)
@@ -244,10 +239,7 @@ async def undo_decision(
     404,
 )
 async def begin_confirmation(
-    request: Request,
-    who: CurrentReviewer,
-    request_id: RequestId,
-    body: Annotated[DecisionBody, json_body(DecisionBody)],
+    request: Request, who: CurrentReviewer, request_id: RequestId, body: Sent[DecisionBody]
 ) -> JsonResponse:
     """Return what the browser needs to sign this decision with one of your passkeys.
 
@@ -261,9 +253,7 @@ async def begin_confirmation(
 
 @router.post("/decisions", "Decide many requests", DecisionResults, 404)
 async def decide_requests(
-    service: CurrentService,
-    who: CurrentReviewer,
-    body: Annotated[list[BulkDecisionBody], json_body(BulkDecisions)],
+    service: CurrentService, who: CurrentReviewer, body: Sent[BulkDecisions]
 ) -> JsonResponse:
     """Make the same kind of decision on up to 100 requests of one tool.
 
@@ -339,10 +329,7 @@ async def _with_winner(service: Service, request_id: str, error: SaysoError) -> 
 
 @router.post("/requests/{request_id}/cancel", "Cancel a request", RequestView, 404, 409)
 async def cancel_request(
-    service: CurrentService,
-    who: AnyPrincipal,
-    request_id: RequestId,
-    body: Annotated[CancelBody, json_body(CancelBody, required=False)],
+    service: CurrentService, who: AnyPrincipal, request_id: RequestId, body: MaySend[CancelBody]
 ) -> JsonResponse:
     """Cancel a pending request, or an approved call that has not started.
 
@@ -366,10 +353,7 @@ async def cancel_request(
 
 @router.post("/requests/{request_id}/check", "Check an edit", CheckView, 404)
 async def check_edit(
-    service: CurrentService,
-    who: CurrentChatUser,
-    request_id: RequestId,
-    body: Annotated[CheckBody, json_body(CheckBody)],
+    service: CurrentService, who: CurrentChatUser, request_id: RequestId, body: Sent[CheckBody]
 ) -> JsonResponse:
     """Validate edited arguments without deciding: errors, changes, and the rule they match."""
     stored_request = await service.inbox.get(request_id)
@@ -428,10 +412,7 @@ def _check_edit(
 
 @router.post("/requests/{request_id}/grant-preview", "Preview a grant", GrantPreviewView, 404)
 async def preview_grant(
-    service: CurrentService,
-    who: CurrentReviewer,
-    request_id: RequestId,
-    body: Annotated[GrantBody, json_body(GrantBody)],
+    service: CurrentService, who: CurrentReviewer, request_id: RequestId, body: Sent[GrantBody]
 ) -> JsonResponse:
     """Say what a grant would cover: its scope, and the latest past and pending requests.
 
@@ -497,7 +478,7 @@ def _preview_view(
 
 @router.post("/policy/replay", "Replay a policy", ReplayView)
 async def replay_policy(
-    service: CurrentService, who: CurrentAdmin, body: Annotated[ReplayBody, json_body(ReplayBody)]
+    service: CurrentService, who: CurrentAdmin, body: Sent[ReplayBody]
 ) -> JsonResponse:
     """Judge the newest calls in the store by another policy: what would have been different?
 
@@ -596,7 +577,7 @@ async def accept_suggestion(
     service: CurrentService,
     who: CurrentReviewer,
     suggestion_id: Annotated[str, Path(description="as in `GET /api/suggestions`")],
-    body: Annotated[AcceptBody, json_body(AcceptBody, required=False)],
+    body: MaySend[AcceptBody],
 ) -> JsonResponse:
     """Give the grant that is suggested. 404 if what people decided does not suggest it any more."""
     grant = await service.inbox.accept_suggestion(

@@ -24,14 +24,15 @@ from sayso.server.schemas import (
     AddPersonBody,
     ChangePersonBody,
     CredentialPage,
+    MaySend,
     NewTokenBody,
     NewTokenView,
     PeopleGroupPage,
     PersonDetailsView,
     PersonPage,
     PersonView,
+    Sent,
     TakenAwayView,
-    json_body,
 )
 from sayso.server.service import CurrentStore
 from sayso.stores.base import Store
@@ -146,9 +147,7 @@ async def list_groups(
 
 @router.post("/people", "Add a person", PersonView, 404, 409, status_code=201)
 async def add_person(
-    store: CurrentStore,
-    who: CurrentAdmin,
-    body: Annotated[AddPersonBody, json_body(AddPersonBody)],
+    store: CurrentStore, who: CurrentAdmin, body: Sent[AddPersonBody]
 ) -> JsonResponse:
     """Add a person or an agent. A name that looks like another one is refused."""
     fields = body.model_dump()
@@ -160,10 +159,7 @@ async def add_person(
 
 @router.post("/people/{name}", "Change a person", TakenAwayView, 404, 409)
 async def change_person(
-    store: CurrentStore,
-    who: CurrentAdmin,
-    name: PersonName,
-    body: Annotated[ChangePersonBody, json_body(ChangePersonBody, required=False)],
+    store: CurrentStore, who: CurrentAdmin, name: PersonName, body: MaySend[ChangePersonBody]
 ) -> JsonResponse:
     """Change groups, role, mail address, stand-in or account, and list what ended with it."""
     fields = body.model_dump(exclude={"away", "account"})
@@ -210,9 +206,7 @@ async def list_tokens(
 
 @router.post("/tokens", "Create a token", NewTokenView, 404, 409, status_code=201)
 async def create_token(
-    store: CurrentStore,
-    who: CurrentAdmin,
-    body: Annotated[NewTokenBody, json_body(NewTokenBody)],
+    store: CurrentStore, who: CurrentAdmin, body: Sent[NewTokenBody]
 ) -> JsonResponse:
     """Create a token for a person or an agent, and add them if they are new.
 

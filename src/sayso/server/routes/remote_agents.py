@@ -25,6 +25,7 @@ from sayso.server.schemas import (
     CallerBody,
     ClaimBody,
     ClaimView,
+    MaySend,
     OpenBody,
     PromptBody,
     PromptView,
@@ -32,8 +33,8 @@ from sayso.server.schemas import (
     ReportBody,
     RequestView,
     ResultBody,
+    Sent,
     TokenBody,
-    json_body,
 )
 from sayso.server.service import CurrentService, Service
 from sayso.stores.row_checks import request_in
@@ -55,7 +56,7 @@ router = Routes("/api/requests", tag="remote agents")
 async def open_request(
     service: CurrentService,
     who: CurrentAgent,
-    body: Annotated[OpenBody, json_body(OpenBody)],
+    body: Sent[OpenBody],
     idempotency_key: Annotated[
         str | None,
         Header(
@@ -96,10 +97,7 @@ async def wait_for_decision(
 
 @router.post("/{request_id}/claim", "Claim an approved call", ClaimView, 404, 409)
 async def claim_request(
-    service: CurrentService,
-    who: CurrentAgent,
-    request_id: RequestId,
-    body: Annotated[ClaimBody, json_body(ClaimBody, required=False)],
+    service: CurrentService, who: CurrentAgent, request_id: RequestId, body: MaySend[ClaimBody]
 ) -> JsonResponse:
     """Start the call: return the approved arguments and a token, once.
 
@@ -128,10 +126,7 @@ async def claim_request(
     409,
 )
 async def release_request(
-    service: CurrentService,
-    who: CurrentAgent,
-    request_id: RequestId,
-    body: Annotated[CallerBody, json_body(CallerBody)],
+    service: CurrentService, who: CurrentAgent, request_id: RequestId, body: Sent[CallerBody]
 ) -> JsonResponse:
     """Release an approved call: if `execution.status` is `released`, run it with `args`.
 
@@ -144,10 +139,7 @@ async def release_request(
 
 @router.post("/{request_id}/defer", "Announce that the agent will ask again", RequestView, 404, 409)
 async def defer_request(
-    service: CurrentService,
-    who: CurrentAgent,
-    request_id: RequestId,
-    body: Annotated[CallerBody, json_body(CallerBody)],
+    service: CurrentService, who: CurrentAgent, request_id: RequestId, body: Sent[CallerBody]
 ) -> JsonResponse:
     """Keep this request for the same call, opened again. A decided one is returned unchanged."""
     call = await _remote_call(service, request_id, who)
@@ -157,9 +149,7 @@ async def defer_request(
 
 @router.post("/released/result", "Report what a released call did", RequestView, 404, 409)
 async def report_released(
-    service: CurrentService,
-    who: CurrentAgent,
-    body: Annotated[ReportBody, json_body(ReportBody)],
+    service: CurrentService, who: CurrentAgent, body: Sent[ReportBody]
 ) -> JsonResponse:
     """Store the result of the call that was last released to this caller. The first one counts."""
     call = await remote_agents.report_released(service, _agent_name(who, body.agent), body)
@@ -168,9 +158,7 @@ async def report_released(
 
 @router.post("/session/prompt", "Note that the user has written", PromptView, 404, 409)
 async def note_prompt(
-    service: CurrentService,
-    who: CurrentAgent,
-    body: Annotated[PromptBody, json_body(PromptBody)],
+    service: CurrentService, who: CurrentAgent, body: Sent[PromptBody]
 ) -> JsonResponse:
     """End the rejections of a session: people are asked again about calls that they rejected."""
     noted = await remote_agents.note_prompt(service, _agent_name(who, body.agent), body.run)
@@ -179,10 +167,7 @@ async def note_prompt(
 
 @router.post("/{request_id}/renew", "Renew a claim", RenewView, 404, 409)
 async def renew_claim(
-    service: CurrentService,
-    who: CurrentAgent,
-    request_id: RequestId,
-    body: Annotated[TokenBody, json_body(TokenBody)],
+    service: CurrentService, who: CurrentAgent, request_id: RequestId, body: Sent[TokenBody]
 ) -> JsonResponse:
     """Extend a claim by the lease it asked for. `ours` says whether the claim is still valid."""
     call = await _remote_call(service, request_id, who)
@@ -191,10 +176,7 @@ async def renew_claim(
 
 @router.post("/{request_id}/result", "Report a result", RequestView, 404, 409)
 async def report_result(
-    service: CurrentService,
-    who: CurrentAgent,
-    request_id: RequestId,
-    body: Annotated[ResultBody, json_body(ResultBody)],
+    service: CurrentService, who: CurrentAgent, request_id: RequestId, body: Sent[ResultBody]
 ) -> JsonResponse:
     """Record the outcome of a claimed call. Sending the same outcome again returns it."""
     call = await _remote_call(service, request_id, who)

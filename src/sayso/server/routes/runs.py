@@ -34,10 +34,10 @@ from sayso.server.schemas import (
     EventPage,
     RunPage,
     RunView,
+    Sent,
     VerificationView,
     WindowBody,
     WindowView,
-    json_body,
 )
 from sayso.server.service import CurrentService, CurrentStore, Service
 from sayso.stores.base import Store
@@ -146,9 +146,7 @@ def _run_details(service: Service, run_id: str, by: Reviewer) -> dict[str, Json]
 
 @router.post("/windows", "Trust a run", WindowView, 404, 409)
 async def open_window(
-    service: CurrentService,
-    who: CurrentReviewer,
-    body: Annotated[WindowBody, json_body(WindowBody)],
+    service: CurrentService, who: CurrentReviewer, body: Sent[WindowBody]
 ) -> JsonResponse:
     """Let a run do what it asks for, up to a risk, for some minutes.
 

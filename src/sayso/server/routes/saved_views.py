@@ -18,7 +18,7 @@ from sayso.errors import Conflict, InvalidCall, NotFound
 from sayso.server.auth import CurrentReviewer
 from sayso.server.openapi import Routes
 from sayso.server.responses import JsonResponse
-from sayso.server.schemas import SavedFilters, SavedViewPage, SavedViewView, json_body
+from sayso.server.schemas import MaySend, SavedFilters, SavedViewPage, SavedViewView
 from sayso.server.service import CurrentService, CurrentStore, Service
 from sayso.stores.base import Store
 from sayso.sync import to_thread
@@ -43,10 +43,7 @@ async def list_saved_views(service: CurrentService, who: CurrentReviewer) -> Jso
 
 @router.put("/{name:path}", "Save a view", SavedViewView, 409)
 async def save_view(
-    service: CurrentService,
-    who: CurrentReviewer,
-    name: ViewName,
-    body: Annotated[SavedFilters, json_body(SavedFilters, required=False)],
+    service: CurrentService, who: CurrentReviewer, name: ViewName, body: MaySend[SavedFilters]
 ) -> JsonResponse:
     """Save filters under a name. A view of this name is replaced."""
     title = _checked(name)

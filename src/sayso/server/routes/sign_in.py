@@ -28,8 +28,8 @@ from sayso.server.schemas import (
     PasskeyBody,
     PasskeyPage,
     PasskeyView,
+    Sent,
     SignInView,
-    json_body,
 )
 from sayso.server.service import CurrentService, Service, service_of
 from sayso.sync import read, to_thread
@@ -217,9 +217,7 @@ def _require_session(who: Identity) -> None:
 
 
 @router.post("/passkeys", "Add a passkey", PasskeyView, 404, 409, status_code=201)
-async def add_passkey(
-    request: Request, who: AnyPrincipal, body: Annotated[PasskeyBody, json_body(PasskeyBody)]
-) -> JsonResponse:
+async def add_passkey(request: Request, who: AnyPrincipal, body: Sent[PasskeyBody]) -> JsonResponse:
     """Add the passkey that the browser made."""
     service = service_of(request)
     passkeys = _require_passkeys(service)
@@ -288,9 +286,7 @@ def _refuse_foreign(request: Request) -> None:
 
 
 @router.post("/login/passkey", "Sign in with a passkey", None, 401, 403, 404, 429)
-async def sign_in_with_passkey(
-    request: Request, body: Annotated[PasskeyAnswerBody, json_body(PasskeyAnswerBody)]
-) -> Response:
+async def sign_in_with_passkey(request: Request, body: Sent[PasskeyAnswerBody]) -> Response:
     """Exchange a passkey's answer for a session cookie. An answer counts once."""
     service = service_of(request)
     _refuse_foreign(request)

@@ -24,7 +24,7 @@ from sayso.server.middleware import cookie_name, foreign_page
 from sayso.server.monitoring import METRICS_TYPE
 from sayso.server.openapi import Routes
 from sayso.server.responses import JsonResponse
-from sayso.server.schemas import AgentPage, HealthView, HookPage, LoginBody, MeView, json_body
+from sayso.server.schemas import AgentPage, BodyRules, HealthView, HookPage, LoginBody, MeView
 from sayso.server.service import CurrentService, service_of
 from sayso.sync import to_thread
 from sayso.text import inert, inline
@@ -52,7 +52,7 @@ async def count_sign_in(request: Request) -> None:
 async def sign_in(
     request: Request,
     _: Annotated[None, Depends(count_sign_in)],
-    body: Annotated[LoginBody, json_body(LoginBody, most=MAX_LOGIN_BYTES)],
+    body: Annotated[LoginBody, BodyRules(most=MAX_LOGIN_BYTES)],
 ) -> Response:
     """Exchange the secret of a one-time link, or a token, for a session cookie."""
     service = service_of(request)
