@@ -8,7 +8,7 @@ use, because building them would take longer than the rest of a server's start.
 from __future__ import annotations
 
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from fastapi import Request as HttpRequest
@@ -20,6 +20,7 @@ from pydantic import (
     Field,
     TypeAdapter,
     ValidationError,
+    create_model,
 )
 from starlette.requests import ClientDisconnect
 
@@ -654,10 +655,17 @@ class View(BaseModel):
 
 
 class Page(View, Generic[T]):
-    """Base class of lists: some items, and the cursor of the next page."""
+    """A page of a list, and the cursor of the next page."""
 
     items: list[T]
     next: str | None
+
+
+@cache
+def page_of(item: type[View]) -> type[Page[Any]]:
+    """Return the model of a page of these items: ``RunPage`` for ``RunView``."""
+    name = f"{item.__name__.removesuffix('View')}Page"
+    return create_model(name, __base__=Page[item], __doc__=Page.__doc__)  # type: ignore[valid-type]
 
 
 class RiskView(View):
@@ -882,10 +890,6 @@ class RequestView(View):
     )
 
 
-class RequestPage(Page[RequestView]):
-    """A page of requests and the cursor of the next page."""
-
-
 class GroupView(View):
     """Requests with the same kind, agent, tool and risk, counted."""
 
@@ -935,13 +939,6 @@ class SavedViewView(View):
     yours: int
 
 
-class SavedViewPage(View):
-    """Your saved views."""
-
-    items: list[SavedViewView]
-    next: None = None
-
-
 class ClaimView(View):
     """The approved arguments, and the token that proves your claim."""
 
@@ -977,13 +974,6 @@ class PasskeyView(View):
     last_used_at: str
     fingerprint: str = Field(description="SHA-256 of the public key, as proofs name it")
     algorithm: int = Field(description="the COSE number: -7, -8 or -257")
-
-
-class PasskeyPage(View):
-    """Your passkeys."""
-
-    items: list[PasskeyView]
-    next: None = None
 
 
 class MeView(View):
@@ -1040,10 +1030,6 @@ class WindowView(View):
     calls: list[str] = Field(description="the tools of the calls that it allowed, in order")
 
 
-class RunPage(Page[RunView]):
-    """A page of runs and the cursor of the next page."""
-
-
 class EventView(View):
     """An event of the audit log. Names are empty if it is not for you."""
 
@@ -1059,10 +1045,6 @@ class EventView(View):
     request: str
     tool: str | None
     body: Any
-
-
-class EventPage(Page[EventView]):
-    """A page of events and the cursor of the next page."""
 
 
 class VerificationView(View):
@@ -1155,10 +1137,6 @@ class OwnChannelView(View):
     accounts: list[LinkedAccountView]
 
 
-class OwnChannelPage(Page[OwnChannelView]):
-    """Channels."""
-
-
 class ChannelHealthView(View):
     """A channel of this server, and how it is doing. No secret is in it."""
 
@@ -1172,10 +1150,6 @@ class ChannelHealthView(View):
     sent_at: datetime | None = Field(description="when a message was last sent")
     waiting: int = Field(description="messages that wait to be sent or updated")
     dead: int = Field(description="messages that were given up")
-
-
-class ChannelHealthPage(Page[ChannelHealthView]):
-    """Channels."""
 
 
 class SubscriptionKeys(Body):
@@ -1229,14 +1203,6 @@ class PeopleGroupView(View):
 
     name: str
     members: int
-
-
-class PeopleGroupPage(Page[PeopleGroupView]):
-    """Groups."""
-
-
-class CredentialPage(Page[CredentialView]):
-    """Tokens or sessions."""
 
 
 class NewTokenView(CredentialView):
@@ -1363,10 +1329,6 @@ class SuggestionView(View):
     no_rule: str = Field(description="why there is no such rule")
 
 
-class SuggestionPage(Page[SuggestionView]):
-    """The grants that your and other people's equal decisions suggest."""
-
-
 class AcceptBody(Body):
     """How long the grant of a suggestion lasts."""
 
@@ -1490,10 +1452,6 @@ class RefusalView(View):
     lifted_by: str | None
 
 
-class RefusalPage(Page[RefusalView]):
-    """Rejections that count for equal calls, newest first."""
-
-
 class FieldError(View):
     """Why a field is invalid."""
 
@@ -1561,10 +1519,6 @@ class ChatView(View):
     status: RunStatus
 
 
-class ChatPage(Page[ChatView]):
-    """Your chats."""
-
-
 class UiMessage(View):
     """A message of a chat, as `useChat` reads it."""
 
@@ -1599,10 +1553,6 @@ class AgentView(View):
     tools: list[AgentToolView]
 
 
-class AgentPage(Page[AgentView]):
-    """The agents of this server."""
-
-
 class HookView(View):
     """The hook of a coding agent in one session, since this server started."""
 
@@ -1611,10 +1561,6 @@ class HookView(View):
     last_at: datetime = Field(description="when the hook last sent anything")
     unasked: int = Field(description="how many tool uses ended that it had not asked about")
     unasked_tool: str = Field(description="the tool of the last of these; may be empty")
-
-
-class HookPage(Page[HookView]):
-    """The sessions of coding agents."""
 
 
 class Bar(View):

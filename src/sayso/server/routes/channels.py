@@ -33,17 +33,18 @@ from sayso.server.auth import CurrentAdmin, CurrentChatUser
 from sayso.server.openapi import Routes
 from sayso.server.responses import JsonResponse
 from sayso.server.schemas import (
-    ChannelHealthPage,
+    ChannelHealthView,
     LinkCodeBody,
     LinkCodeView,
     LinkedAccountView,
     MaySend,
     NoticesBody,
     NoticesView,
-    OwnChannelPage,
+    OwnChannelView,
     Sent,
     SubscriptionBody,
     TestMessageView,
+    page_of,
 )
 from sayso.server.service import CurrentService, CurrentStore, Service
 from sayso.stores.base import Store
@@ -77,7 +78,7 @@ def _link_view(row: Credential) -> dict[str, Any]:
     return {"id": row.id, "account": inline(account), "linked_at": iso(row.created)}
 
 
-@router.get("/api/me/channels", "List your channels", OwnChannelPage)
+@router.get("/api/me/channels", "List your channels", page_of(OwnChannelView))
 async def list_own_channels(service: CurrentService, who: CurrentChatUser) -> JsonResponse:
     """List the channels of this server, with the accounts that you linked in each."""
     store = service.store
@@ -200,7 +201,7 @@ async def test_own_channel(
     return JsonResponse({"sent": sent, "error": failure or None})
 
 
-@router.get("/api/channels", "List channels and their health", ChannelHealthPage)
+@router.get("/api/channels", "List channels and their health", page_of(ChannelHealthView))
 async def list_channels(service: CurrentService, who: CurrentAdmin) -> JsonResponse:
     """List the channels of this server: who their bots are, and how their messages fare."""
     store = service.store

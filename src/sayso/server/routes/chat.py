@@ -24,7 +24,7 @@ from sayso.server.access import until_access_ends
 from sayso.server.auth import CurrentChatUser, Identity, count_stream
 from sayso.server.openapi import Routes, event_stream, text_errors
 from sayso.server.responses import JsonResponse, TextStreamResponse, plain_text_errors
-from sayso.server.schemas import ChatPage, Messages, read_json
+from sayso.server.schemas import ChatView, Messages, page_of, read_json
 from sayso.server.service import CurrentService, Service, service_of
 from sayso.stores.row_checks import if_readable
 from sayso.sync import to_thread
@@ -235,7 +235,7 @@ for _path, _name, _whom in (
 chats_router = Routes("/api/chats", tag="chat")
 
 
-@chats_router.get("", "List your chats", ChatPage)
+@chats_router.get("", "List your chats", page_of(ChatView))
 async def list_chats(service: CurrentService, who: CurrentChatUser) -> JsonResponse:
     """List the chats that you started, newest first."""
     return JsonResponse({"items": await to_thread(_own_chats, service, who), "next": None})

@@ -75,14 +75,13 @@ from sayso.server.schemas import (
     GroupsView,
     MaySend,
     OptionsView,
-    RefusalPage,
     RefusalView,
     ReplayBody,
     ReplayView,
-    RequestPage,
     RequestView,
     Sent,
-    SuggestionPage,
+    SuggestionView,
+    page_of,
 )
 from sayso.server.service import CurrentService, CurrentStore, Service, service_of
 from sayso.stores.base import Store
@@ -113,7 +112,7 @@ refusals_router = Routes("/api/refusals", tag="refusals")
 # -- reading requests
 
 
-@router.get("/requests", "List requests", RequestPage)
+@router.get("/requests", "List requests", page_of(RequestView))
 async def list_requests(
     service: CurrentService,
     who: CurrentReviewer,
@@ -558,7 +557,7 @@ def _as_text(value: Json) -> str | None:
 # -- suggestions
 
 
-@router.get("/suggestions", "List suggestions", SuggestionPage)
+@router.get("/suggestions", "List suggestions", page_of(SuggestionView))
 async def list_suggestions(service: CurrentService, who: CurrentReviewer) -> JsonResponse:
     """List the grants that ten or more equal approvals suggest, and that you could give.
 
@@ -664,7 +663,7 @@ async def _visible_grants(service: Service, who: Identity, *, live_only: bool) -
 # -- refusals
 
 
-@refusals_router.get("", "List refusals", RefusalPage, 404)
+@refusals_router.get("", "List refusals", page_of(RefusalView), 404)
 async def list_refusals(
     service: CurrentService,
     who: CurrentReviewer,

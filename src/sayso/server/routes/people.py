@@ -23,16 +23,17 @@ from sayso.server.routes.parameters import Limit
 from sayso.server.schemas import (
     AddPersonBody,
     ChangePersonBody,
-    CredentialPage,
+    CredentialView,
     MaySend,
     NewTokenBody,
     NewTokenView,
-    PeopleGroupPage,
+    PeopleGroupView,
     PersonDetailsView,
     PersonPage,
     PersonView,
     Sent,
     TakenAwayView,
+    page_of,
 )
 from sayso.server.service import CurrentStore
 from sayso.stores.base import Store
@@ -130,7 +131,7 @@ async def get_person(store: CurrentStore, who: CurrentAdmin, name: PersonName) -
     )
 
 
-@router.get("/groups", "List groups", PeopleGroupPage)
+@router.get("/groups", "List groups", page_of(PeopleGroupView))
 async def list_groups(
     store: CurrentStore, who: CurrentAdmin, q: Words = "", after: After = "", limit: Limit = 100
 ) -> JsonResponse:
@@ -191,7 +192,7 @@ async def remove_person(
 # -- tokens and sessions
 
 
-@router.get("/tokens", "List tokens", CredentialPage)
+@router.get("/tokens", "List tokens", page_of(CredentialView))
 async def list_tokens(
     store: CurrentStore,
     who: CurrentAdmin,
@@ -221,7 +222,7 @@ async def create_token(
     return JsonResponse({**_credential_view(row, who), "token": token}, 201)
 
 
-@router.delete("/tokens/{token_id}", "Revoke a token", CredentialPage, 404)
+@router.delete("/tokens/{token_id}", "Revoke a token", page_of(CredentialView), 404)
 async def revoke_token(
     store: CurrentStore,
     who: CurrentAdmin,
@@ -231,7 +232,7 @@ async def revoke_token(
     return await _end(store, who, directory.revoke_token, token_id)
 
 
-@router.get("/sessions", "List sessions", CredentialPage)
+@router.get("/sessions", "List sessions", page_of(CredentialView))
 async def list_sessions(
     store: CurrentStore,
     who: CurrentAdmin,
@@ -244,7 +245,7 @@ async def list_sessions(
     return await _list_live(store, who, "session", person, q, after, limit)
 
 
-@router.delete("/sessions", "End all sessions of a person", CredentialPage, 404)
+@router.delete("/sessions", "End all sessions of a person", page_of(CredentialView), 404)
 async def end_sessions(
     store: CurrentStore,
     who: CurrentAdmin,
@@ -254,14 +255,14 @@ async def end_sessions(
     return await _end(store, who, directory.end_sessions, person)
 
 
-@router.get("/me/sessions", "List your sessions", CredentialPage)
+@router.get("/me/sessions", "List your sessions", page_of(CredentialView))
 async def list_own_sessions(store: CurrentStore, who: CurrentChatUser) -> JsonResponse:
     """List where you are signed in, and until when."""
     live = await read(store, _live, store, who.name)
     return _rows_view([row for row in live if row.kind == "session"], who)
 
 
-@router.delete("/me/sessions", "Sign out everywhere", CredentialPage)
+@router.delete("/me/sessions", "Sign out everywhere", page_of(CredentialView))
 async def end_own_sessions(store: CurrentStore, who: CurrentChatUser) -> JsonResponse:
     """End all your sessions, this one too, and list them."""
     return await _end(store, who, directory.end_sessions, who.name)

@@ -31,13 +31,13 @@ from sayso.server.request_views import request_view, shown_title
 from sayso.server.responses import JsonResponse, error_body
 from sayso.server.routes.parameters import After, Agent, Limit, Thread
 from sayso.server.schemas import (
-    EventPage,
-    RunPage,
+    EventView,
     RunView,
     Sent,
     VerificationView,
     WindowBody,
     WindowView,
+    page_of,
 )
 from sayso.server.service import CurrentService, CurrentStore, Service
 from sayso.stores.base import Store
@@ -55,7 +55,7 @@ router = Routes("/api", tag="record")
 # -- runs
 
 
-@router.get("/runs", "List runs", RunPage)
+@router.get("/runs", "List runs", page_of(RunView))
 async def list_runs(
     store: CurrentStore,
     who: CurrentReviewer,
@@ -166,7 +166,7 @@ async def open_window(
 # -- the audit log
 
 
-@router.get("/audit", "List audit events", EventPage)
+@router.get("/audit", "List audit events", page_of(EventView))
 async def list_audit_events(
     service: CurrentService,
     who: CurrentReviewer,

@@ -18,7 +18,7 @@ from sayso.errors import Conflict, InvalidCall, NotFound
 from sayso.server.auth import CurrentReviewer
 from sayso.server.openapi import Routes
 from sayso.server.responses import JsonResponse
-from sayso.server.schemas import MaySend, SavedFilters, SavedViewPage, SavedViewView
+from sayso.server.schemas import MaySend, SavedFilters, SavedViewView, page_of
 from sayso.server.service import CurrentService, CurrentStore, Service
 from sayso.stores.base import Store
 from sayso.sync import to_thread
@@ -35,7 +35,7 @@ Views: TypeAlias = dict[str, SavedFilters]
 _VIEWS: TypeAdapter[Views] = TypeAdapter(Views)
 
 
-@router.get("", "List your saved views", SavedViewPage)
+@router.get("", "List your saved views", page_of(SavedViewView))
 async def list_saved_views(service: CurrentService, who: CurrentReviewer) -> JsonResponse:
     """List your views in the order in which you saved them, with how many requests are in each."""
     return JsonResponse(await to_thread(_listed, service, who.reviewer))

@@ -26,10 +26,10 @@ from sayso.server.schemas import (
     OptionsView,
     PasskeyAnswerBody,
     PasskeyBody,
-    PasskeyPage,
     PasskeyView,
     Sent,
     SignInView,
+    page_of,
 )
 from sayso.server.service import CurrentService, Service, service_of
 from sayso.sync import read, to_thread
@@ -190,7 +190,7 @@ def _passkey_view(passkey: Credential) -> dict[str, Json]:
     }
 
 
-@router.get("/passkeys", "List your passkeys", PasskeyPage)
+@router.get("/passkeys", "List your passkeys", page_of(PasskeyView))
 async def list_passkeys(service: CurrentService, who: AnyPrincipal) -> JsonResponse:
     """List your own passkeys, with the fingerprints that proofs of decisions name."""
     known = await read(service.store, _passkeys_of, service, who.name)

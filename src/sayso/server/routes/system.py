@@ -24,7 +24,15 @@ from sayso.server.middleware import cookie_name, foreign_page
 from sayso.server.monitoring import METRICS_TYPE
 from sayso.server.openapi import Routes
 from sayso.server.responses import JsonResponse
-from sayso.server.schemas import AgentPage, BodyRules, HealthView, HookPage, LoginBody, MeView
+from sayso.server.schemas import (
+    AgentView,
+    BodyRules,
+    HealthView,
+    HookView,
+    LoginBody,
+    MeView,
+    page_of,
+)
 from sayso.server.service import CurrentService, service_of
 from sayso.sync import to_thread
 from sayso.text import inert, inline
@@ -123,7 +131,7 @@ def _address(url: str) -> str:
 # -- agents
 
 
-@router.get("/agents", "List agents and their tools", AgentPage)
+@router.get("/agents", "List agents and their tools", page_of(AgentView))
 async def list_agents(service: CurrentService, who: AnyPrincipal) -> JsonResponse:
     """List the agents of this server, their tools, and which tools need approval."""
 
@@ -172,7 +180,7 @@ def _tool_view(tool: Tool | FrameworkTool, agent: Resumable, policy: Policy) -> 
     }
 
 
-@router.get("/hooks", "List the sessions of coding agents", HookPage)
+@router.get("/hooks", "List the sessions of coding agents", page_of(HookView))
 async def list_hooks(service: CurrentService, who: AnyPrincipal) -> JsonResponse:
     """List when the hook of each session last spoke, and whether a tool was used without asking.
 
