@@ -18,10 +18,9 @@ from sayso.inbox.decisions import decision_words
 from sayso.inbox.people import token_hash
 from sayso.rows import Confirmation, Credential, Proven
 from sayso.server.auth import AnyPrincipal, Identity, device_of
-from sayso.server.middleware import foreign_page
 from sayso.server.openapi import Routes
 from sayso.server.responses import JsonResponse, error_status
-from sayso.server.routes.system import set_session
+from sayso.server.routes.system import count_attempt, count_sign_in, set_session
 from sayso.server.schemas import (
     OptionsView,
     PasskeyAnswerBody,
@@ -30,6 +29,7 @@ from sayso.server.schemas import (
     Sent,
     SignInView,
     page_of,
+    read_body,
 )
 from sayso.server.service import CurrentService, Service, service_of
 from sayso.sync import read, to_thread
@@ -50,10 +50,6 @@ async def list_sign_ins(service: CurrentService) -> JsonResponse:
     return JsonResponse({"oidc": service.oidc is not None, "passkeys": service.passkeys})
 
 
-def _count_sign_in(service: Service, request: Request) -> None:
-    service.limits.count_write(f"login from {request.client.host if request.client else '?'}")
-
-
 # -- OpenID Connect
 
 
@@ -68,7 +64,7 @@ async def begin_oidc(request: Request, page: str = "/", fresh: bool = False) -> 
     service = service_of(request)
     if service.oidc is None:
         raise _no_provider()
-    _count_sign_in(service, request)
+    count_attempt(request)
     own_page = page if page.startswith("/") and not page.startswith(("//", "/\\")) else "/"
     attempt = Attempt.new(own_page, fresh=fresh)
     response = RedirectResponse(await service.oidc.begin(attempt), 302)
@@ -98,7 +94,7 @@ async def finish_oidc(request: Request) -> Response:
     try:
         if service.oidc is None:
             raise _no_provider()
-        _count_sign_in(service, request)
+        count_attempt(request)
         attempt = Attempt.from_cookie(request.cookies.get(_ATTEMPT, ""))
         if attempt is None:
             raise Unauthenticated("this sign-in was not started in this browser: start it again")
@@ -138,12 +134,8 @@ async def end_oidc_sessions(request: Request) -> Response:
     service = service_of(request)
     if service.oidc is None:
         raise _no_provider()
-    _count_sign_in(service, request)
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > _MAX_LOGOUT:
-            raise NotAllowed("this logout token is too large")
+    count_attempt(request)
+    body = await read_body(request, _MAX_LOGOUT)
     form = parse_qs(body.decode("utf-8", "replace"))
     logout = await service.oidc.logged_out(form.get("logout_token", [""])[0])
     await to_thread(
@@ -272,25 +264,18 @@ async def begin_passkey_sign_in(request: Request) -> JsonResponse:
     """Return what the browser needs to sign in with any passkey of this site."""
     service = service_of(request)
     passkeys = _require_passkeys(service)
-    _refuse_foreign(request)
-    _count_sign_in(service, request)
+    await count_sign_in(request)
     nonce = passkeys.new_nonce(service.store.keys, service.store.now())
     statement = passkeys.sign_in_statement(nonce, _own_origin(request))
     options = passkeys.assertion_options(statement, [])
     return JsonResponse({"statement": statement, "options": options})
 
 
-def _refuse_foreign(request: Request) -> None:
-    if (page := foreign_page(request.scope)) is not None:
-        raise NotAllowed(f"pages on {page!r:.100} cannot sign anyone in: use the server's own page")
-
-
 @router.post("/login/passkey", "Sign in with a passkey", None, 401, 403, 404, 429)
 async def sign_in_with_passkey(request: Request, body: Sent[PasskeyAnswerBody]) -> Response:
     """Exchange a passkey's answer for a session cookie. An answer counts once."""
     service = service_of(request)
-    _refuse_foreign(request)
-    _count_sign_in(service, request)
+    await count_sign_in(request)
     words, answered = _own_statement(request, service, body.statement)
     if words.get("sign_in") is not True:
         raise NotAllowed("this is no answer to a sign-in: begin again")

@@ -48,12 +48,17 @@ MAX_LOGIN_BYTES = 4096
 # -- session
 
 
-async def count_sign_in(request: Request) -> None:
-    """Count a sign-in against the limit of its address, before its body is read."""
-    if (page := foreign_page(request.scope)) is not None:
-        raise NotAllowed(f"pages on {page!r:.100} cannot sign anyone in: use the server's own page")
+def count_attempt(request: Request) -> None:
+    """Count a sign-in against the limit of its address."""
     address = request.client.host if request.client else "?"
     service_of(request).limits.count_write(f"login from {address}")
+
+
+async def count_sign_in(request: Request) -> None:
+    """Refuse a sign-in by a foreign page, and count any other, before its body is read."""
+    if (page := foreign_page(request.scope)) is not None:
+        raise NotAllowed(f"pages on {page!r:.100} cannot sign anyone in: use the server's own page")
+    count_attempt(request)
 
 
 @router.post("/login", "Sign in", None, 401, 403, 409, 429)
