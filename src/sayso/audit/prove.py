@@ -32,7 +32,11 @@ def prove(store: Store, request_id: str) -> str:
         raise Tampered(f"{request_id} cannot be proved. {explanation.next_step}")
     with store.snapshot() as rows:
         events = rows.call_events(request_id, _MOST_EVENTS)
-    decisions = [_decision(event) for event in events if _is_confirmed(event)]
+    decisions = [
+        _decision(event)
+        for event in events
+        if event.type in _DECIDING and "passkey" in codec.loads(event.body or "{}")
+    ]
     if not decisions:
         raise NotFound(
             f"no decision on {request_id} was confirmed with a passkey: a rule with "
@@ -49,10 +53,6 @@ def prove(store: Store, request_id: str) -> str:
     for character in "<>&":
         data = data.replace(character, f"\\u{ord(character):04x}")
     return _PAGE.read_text("utf-8").replace("@PROOF@", data)
-
-
-def _is_confirmed(event: Event) -> bool:
-    return event.type in _DECIDING and "passkey" in codec.loads(event.body or "{}")
 
 
 def _decision(event: Event) -> Json:

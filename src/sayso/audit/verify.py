@@ -779,7 +779,10 @@ class _StoreCheck:
             for run, count in self._rows.call_counts():
                 if count > self._found.calls[run] and self._is_in_checked_thread(run):
                     for call in self._rows.calls_of(run):
-                        self._check_call_has_event(call)
+                        events = chain_of(self._rows, call.thread)
+                        if not any(event.call == call.id for event in events):
+                            what = f"call {call.id} is in the table, but no event made it"
+                            self._report_row(what, call.thread)
         except (*DAMAGE_ERRORS, Unreadable) as error:
             if not self._problems.found:
                 self._report_row(f"a call that no event made cannot be read: {reason_of(error)}")
@@ -802,10 +805,6 @@ class _StoreCheck:
             return True
         row = self._rows.run(run)
         return row is None or row.thread not in self._found.skipped
-
-    def _check_call_has_event(self, call: Call) -> None:
-        if not any(event.call == call.id for event in chain_of(self._rows, call.thread)):
-            self._report_row(f"call {call.id} is in the table, but no event made it", call.thread)
 
     def _check_counts(self) -> None:
         """Check the counts of open requests, which have no MAC."""

@@ -148,8 +148,10 @@ class PushChannel:
         if subscription.key != self.public_key:
             await to_thread(end_subscription, self._store, row)
             raise Undeliverable("the server has another key now: turn push messages on again")
+        parts = urlsplit(subscription.endpoint)
+        claims = {"aud": f"{parts.scheme}://{parts.netloc}", "sub": self._contact}
         headers = {
-            **self._authorization(subscription.endpoint),
+            **self._vapid.sign(claims),
             "content-encoding": "aes128gcm",
             "content-type": "application/octet-stream",
             "ttl": str(_KEEP),
@@ -177,12 +179,6 @@ class PushChannel:
             raise TryLater(f"the push service answered {status}", seconds, alone=True)
         if not 200 <= status < 300:
             raise Undeliverable(f"the push service answered {status}")
-
-    def _authorization(self, endpoint: str) -> dict[str, str]:
-        parts = urlsplit(endpoint)
-        claims = {"aud": f"{parts.scheme}://{parts.netloc}", "sub": self._contact}
-        signed: dict[str, str] = self._vapid.sign(claims)
-        return signed
 
 
 def _encrypted(subscription: Subscription, content: bytes) -> bytes:

@@ -119,7 +119,8 @@ class TelegramChannel:
         except RetryAfter as error:
             raise TryLater(str(error), _seconds(error)) from None
         except (BadRequest, Forbidden) as error:
-            if not isinstance(error, Forbidden) and not _is_settled(error):
+            settled = any(words in str(error).lower() for words in _SETTLED)
+            if not isinstance(error, Forbidden) and not settled:
                 raise
 
     async def send_code(self, target: str, code: str) -> None:
@@ -228,7 +229,3 @@ def _keyboard(delivery: Delivery, card: Card) -> InlineKeyboardMarkup | None:
 def _seconds(error: RetryAfter) -> float:
     after = error.retry_after
     return float(after if isinstance(after, int) else after.total_seconds())
-
-
-def _is_settled(error: BadRequest) -> bool:
-    return any(words in str(error).lower() for words in _SETTLED)

@@ -100,7 +100,10 @@ def _watch(store: str, every: float, metrics: str | None, *, json: bool) -> NoRe
         while True:
             checks = list(_run_checks(store))
             set_gauges(checks)
-            worst = _worst_by_name(checks)
+            worst: dict[str, State] = {}
+            for check in checks:
+                state = worst.get(check.name, "ok")
+                worst[check.name] = max(check.state, state, key=_STATES.index)
             news = [check for check in checks if states.get(check.name) != worst[check.name]]
             if news or not states:
                 at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
@@ -110,13 +113,6 @@ def _watch(store: str, every: float, metrics: str | None, *, json: bool) -> NoRe
                 sys.stdout.flush()
             states = worst
             time.sleep(every)
-
-
-def _worst_by_name(checks: Iterable[Check]) -> dict[str, State]:
-    worst: dict[str, State] = {}
-    for check in checks:
-        worst[check.name] = max(check.state, worst.get(check.name, "ok"), key=_STATES.index)
-    return worst
 
 
 @contextmanager

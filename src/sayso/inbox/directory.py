@@ -203,7 +203,12 @@ def _taken_away(
     ask_again: bool,
 ) -> TakenAway:
     votes = tuple(_void_votes(store, person.name))
-    approved = tuple(_unstarted(store, person.name)) if not person.active else ()
+    approved = tuple(
+        call
+        for run in ([] if person.active else list(store.open_runs()))
+        for call in store.calls_of(run.id)
+        if call.status is CallStatus.READY and _voted(call.votes, person.name)
+    )
     for call in approved if ask_again else ():
         reason = f"{person.name}, who approved it, was removed by {by.name}"
         store.transact(Reask(thread=call.thread, run=call.run, call=call.id, reason=reason))
@@ -227,13 +232,6 @@ def _void_votes(store: Store, name: str) -> Iterator[Call]:
         if len(page) < _PAGE:
             return
         query = Query(limit=_PAGE, after=page[-1][0])
-
-
-def _unstarted(store: Store, name: str) -> Iterator[Call]:
-    for run in list(store.open_runs()):
-        for call in store.calls_of(run.id):
-            if call.status is CallStatus.READY and _voted(call.votes, name):
-                yield call
 
 
 def _voted(votes: Iterable[Vote], name: str) -> bool:

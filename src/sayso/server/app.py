@@ -212,7 +212,8 @@ def _by_name(agents: Resumable | Iterable[Resumable], store: Store) -> dict[str,
 def _add_pages(app: FastAPI) -> None:
     """Serve the web app. Its page is public: all data comes from the API."""
     if not (_STATIC / "index.html").is_file():
-        app.add_route("/", _not_built, include_in_schema=False)
+        words = "The web app is not built: run `make ui`. The API is at /api.\n"
+        app.add_route("/", lambda _: PlainTextResponse(words), include_in_schema=False)
         return
     app.mount("/assets", StaticFiles(directory=_STATIC / "assets"), name="assets")
     app.add_route("/service-worker.js", _service_worker, include_in_schema=False)
@@ -229,10 +230,6 @@ async def _page(request: Request) -> Response:
 async def _service_worker(request: Request) -> Response:
     """Serve the script that shows push messages; from here, because its folder is its scope."""
     return FileResponse(_STATIC / "service-worker.js", headers={"cache-control": "no-cache"})
-
-
-async def _not_built(request: Request) -> Response:
-    return PlainTextResponse("The web app is not built: run `make ui`. The API is at /api.\n")
 
 
 # -- background tasks

@@ -22,7 +22,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 import sayso
 from sayso.errors import SaysoError
 from sayso.forking import renew_in_child
-from sayso.rows import Event
 from sayso.stores.base import Cursor, PoolUse, Store, Tallies, Viewer, Vitals
 from sayso.stores.row_checks import if_readable
 from sayso.types import SECOND, Json, Micros
@@ -339,16 +338,13 @@ class StoreMetrics:
             for _, event in page:
                 self._events.labels(event.type).inc()
                 if event.type == "decided":
-                    self._observe_decision(event)
+                    call = if_readable(self._store.call, event.call)
+                    if call is not None and call.decision is not None and call.source == "person":
+                        self._decision_times.observe((event.at - call.created) / SECOND)
             if page:
                 self._cursor = page[-1][0]
             if len(page) < _PAGE:
                 return
-
-    def _observe_decision(self, event: Event) -> None:
-        call = if_readable(self._store.call, event.call)
-        if call is not None and call.decision is not None and call.source == "person":
-            self._decision_times.observe((event.at - call.created) / SECOND)
 
 
 def _gauge(name: str, words: str, value: float) -> Metric:

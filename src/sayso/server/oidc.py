@@ -191,9 +191,9 @@ def new_client() -> httpx.AsyncClient:
 class Provider:
     """One OpenID provider, over HTTP."""
 
-    def __init__(self, settings: Settings, *, client: httpx.AsyncClient | None = None) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._client = client or new_client()
+        self._client = new_client()
         self._metadata: dict[str, Any] = {}
         self._metadata_until = 0.0
         self._keys = SigningKeys(self._client)

@@ -227,7 +227,9 @@ class Sender:
         now = self._store.now()
         failures = [failure for attempts in ended for failure in attempts.failures]
         accepted = self._accepted > min(attempts.accepted_before for attempts in ended)
-        shared = [error for _, error in failures if not _is_alone(error)]
+        # Of one target only, an error says nothing of the others.
+        alone = [e for _, e in failures if isinstance(e, TryLater) and e.alone]
+        shared = [error for _, error in failures if error not in alone]
         waits = [error.wait for error in shared if isinstance(error, TryLater)]
         away = bool(shared) and not accepted and not waits
         self._outage = self._outage + 1 if away else 0
@@ -259,8 +261,3 @@ class Sender:
     def _dead(self, row: Delivery, reason: str) -> Delivery:
         self._courier.give_up(row, reason)
         return row._replace(state="dead", next_at=None, error=reason[:300])
-
-
-def _is_alone(error: Exception) -> bool:
-    """Return whether an error is about one target only."""
-    return isinstance(error, TryLater) and error.alone

@@ -6,7 +6,7 @@ import json
 import weakref
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from fastapi import Path, Query
 from starlette.responses import StreamingResponse
@@ -46,9 +46,6 @@ from sayso.sync import to_thread
 from sayso.text import inline
 from sayso.types import Json, Reviewer
 from sayso.views import is_request
-
-if TYPE_CHECKING:
-    from sayso.audit import Problem
 
 router = Routes("/api", tag="record")
 
@@ -313,13 +310,11 @@ async def verify_audit_log(service: CurrentService, who: CurrentReviewer) -> Jso
             "threads": report.threads,
             "seals": report.seals,
             "unsealed": report.unsealed,
-            "problems": [_problem_view(problem, who.reviewer) for problem in report.problems],
+            "problems": [
+                inline(str(problem))
+                if who.role == "admin"
+                else f"row {problem.pos} of the audit log is invalid; ask an admin for details"
+                for problem in report.problems
+            ],
         }
     )
-
-
-def _problem_view(problem: Problem, by: Reviewer) -> str:
-    """Return what is wrong; without names for people who may not see everything."""
-    if by.role == "admin":
-        return inline(str(problem))
-    return f"row {problem.pos} of the audit log is invalid; ask an admin for details"
