@@ -747,8 +747,8 @@ def title_of(request: Request) -> str:
 
 def masked_title(request: Request, masked: Request) -> str:
     """Return the title of a request that was masked (``mask_request``)."""
-    if masked.title:
-        return clean_title(masked.title)
+    if masked.title:  # clean already; to escape its escapes again would misstate it
+        return _UNESCAPED.sub(lambda part: text.inline(part[0]), masked.title)
     if masked.question is not None:
         return clean_title(masked.question.text)
     if masked.tool is None:
@@ -768,6 +768,7 @@ def masked_title(request: Request, masked: Request) -> str:
     return clean_title(f"{title}: {', '.join(parts)}" if parts else title)
 
 
+_UNESCAPED = re.compile("[^⟨⟩]+")
 #: Where a word of a name in camel case begins.
 _CAMEL_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 #: Limits of a title that is made here: characters of all arguments, arguments, and of each one.

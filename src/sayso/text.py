@@ -111,6 +111,11 @@ def notes(value: object) -> tuple[str, ...]:
     return examined(value).notes
 
 
+def without_escapes(inert_text: str) -> str:
+    """Return an inert text without the brackets of its escapes, which no note is about."""
+    return inert_text.replace("⟨", "").replace("⟩", "")
+
+
 def fingerprint(value: str) -> str:
     """Return a mask for a secret: its length and, if it is long, a keyed fingerprint.
 

@@ -164,13 +164,43 @@ def _vote_made(vote: Vote) -> VoteMade:
     )
 
 
+#: How many references and optional types lead to the fields of one value.
+_HOPS = 8
+
+
 def _as_declared(args: dict[str, Json], schema: Mapping[str, Any] | None) -> dict[str, Json]:
     """Put the arguments in the order of the tool's parameters; stored JSON is sorted."""
+    properties = (schema or {}).get("properties", {})
     ordered: dict[str, Json] = {}
-    for name in (schema or {}).get("properties", ()):
+    for name in properties:
         if name in args:
+            if args[name].__class__ in (dict, list):
+                args[name] = _ordered(args[name], properties[name], schema or {})
             ordered[name] = args[name]
     return ordered | args
+
+
+def _ordered(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
+    """Put the fields of a value in the order of its schema, at any depth."""
+    for _ in range(_HOPS):
+        if not isinstance(schema, Mapping) or not isinstance(value, (dict, list)):
+            return value
+        choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
+        if "$ref" in schema:
+            schema = root.get("$defs", {}).get(str(schema["$ref"]).removeprefix("#/$defs/"))
+        elif len(choices) == 1:
+            (schema,) = choices
+        else:
+            break
+    else:
+        return value
+    if isinstance(value, list):
+        return [_ordered(item, schema.get("items"), root) for item in value]
+    properties = schema.get("properties", {})
+    ordered = {
+        name: _ordered(value[name], properties[name], root) for name in properties if name in value
+    }
+    return ordered | {name: item for name, item in value.items() if name not in ordered}
 
 
 def converted_arguments(request: Request) -> dict[str, Json]:

@@ -13,6 +13,7 @@ import sayso
 from sayso import Gate, Inbox, InvalidCall, Paused
 from sayso.engine.row_macs import row_mac
 from sayso.redaction import title_of
+from sayso.server.request_views import common_view
 from sayso.stores.base import Store
 from sayso.stores.memory import MemoryStore
 from sayso.testing import FakeClock, ScriptedModel, call, say
@@ -200,6 +201,13 @@ def test_agent_tool_accepts_a_title(tmp_path: Path) -> None:
     assert [request.title for request in result.interruptions] == ["Refund A-1"]
     state = sayso.RunState.from_json(result.state.to_json())
     assert [request.title for request in state.interruptions] == ["Refund A-1"]
+
+
+def test_hidden_characters_of_titles_are_escaped_once(store: MemoryStore) -> None:
+    request = paused(lambda: refunding(store, title=TEMPLATE)("A\u202e-1 ⟨b⟩", 20))
+    shown = common_view(request)["shown"]
+    assert shown["title"] == "Refund 20 euros to order A⟨U+202E⟩-1 ⟨U+27E8⟩b⟨U+27E9⟩"
+    assert title_of(request) == request.title == shown["title"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,13 @@ from sayso import Inbox, Question
 from sayso.adapters.chat.views import card_of, tool_view
 from sayso.agent.events import ToolCalled
 from sayso.testing import ScriptedModel, call
-from sayso.views import FIELD_ORDER, keep_field_order, request_json, restore_field_order
+from sayso.views import (
+    FIELD_ORDER,
+    _as_declared,
+    keep_field_order,
+    request_json,
+    restore_field_order,
+)
 
 ADDRESS = {"type": "object", "properties": {"street": {}, "number": {}, "city": {}}}
 FORM: dict[str, Any] = {
@@ -64,6 +70,37 @@ def test_form_keeps_the_authors_field_order(case: Case) -> None:
     answer = {"size": "big", "properties": {}}
     case.decide(request.respond(answer))
     assert case.enter(lambda: case.gate.ask_sync(asked)) == answer
+
+
+class Address(BaseModel):
+    street: str
+    number: int
+    city: str
+
+
+def test_arguments_keep_the_order_of_the_signature(case: Case) -> None:
+    """At any depth, as in the digest's canonical form they are sorted."""
+
+    @case.gate.guard(needs_approval=True)
+    def ship(to: Address, stops: list[Address], by: Address | None = None, amount: int = 1) -> str:
+        return "shipped"
+
+    place = Address(street="Main Street", number=5, city="Bern")
+    request = case.paused(lambda: ship(place, [place], place))
+    for found in (request, Inbox(case.store).get_sync(request.id)):
+        assert list(found.args) == ["to", "stops", "by", "amount"]
+        for shown in (found.args["to"], found.args["stops"][0], found.args["by"]):
+            assert list(shown) == ["street", "number", "city"]
+    assert case.paused(lambda: ship(place, [place], place)).digest == request.digest
+
+
+def test_hostile_schemas_order_nothing() -> None:
+    loop = {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}]}}}
+    args: dict[str, Any] = {"b": {"y": 1, "x": [{}]}, "a": 2}
+    for part in ({"$ref": "#/$defs/a"}, {"$ref": "#/$defs/none"}, True, {"items": False}):
+        schema = {**loop, "properties": {"b": part}}
+        assert _as_declared(args, schema) == args
+        assert list(_as_declared(args, schema)["b"]) == ["y", "x"]
 
 
 def test_order_outlives_an_export(tmp_path: Path) -> None:

@@ -92,3 +92,24 @@ def test_mistyped_page_address_is_answered_with_a_page() -> None:
         for path, headers in (("/inbocks", {}), ("/api/requets", browser)):
             answer = client.get(path, headers=headers)
             assert (answer.status_code, answer.json()["error"]) == (404, "NotFound")
+
+
+def test_only_assets_are_compressed() -> None:
+    """The length of a compressed API answer would depend on secrets next to an attacker's text."""
+    app = create_app(mailer(), store="memory://", auth=False)
+    with TestClient(app, headers={"Accept-Encoding": "gzip"}) as client:
+        client.post("/api/requests", json={"tool": "refund", "args": {"text": "A" * 5_000}})
+        plain = client.get("/assets/app.js", headers={"Accept-Encoding": "identity"})
+        script = client.get("/assets/app.js")
+        assert script.headers["content-encoding"] == "gzip"
+        assert "accept-encoding" in script.headers["vary"].lower()
+        assert int(script.headers["content-length"]) < len(plain.content) / 2
+        assert script.content == plain.content
+        unchanged = {"If-None-Match": script.headers["etag"]}
+        assert client.get("/assets/app.js", headers=unchanged).status_code == 304
+        assert "content-encoding" not in plain.headers
+        assert "content-encoding" not in client.get("/assets/icon-192.png").headers
+        for path in ("/api/requests", "/inbox"):
+            answer = client.get(path)
+            assert len(answer.content) > 500
+            assert "content-encoding" not in answer.headers

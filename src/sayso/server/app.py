@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
@@ -215,7 +216,9 @@ def _add_pages(app: FastAPI) -> None:
         words = "The web app is not built: run `make ui`. The API is at /api.\n"
         app.add_route("/", lambda _: PlainTextResponse(words), include_in_schema=False)
         return
-    app.mount("/assets", StaticFiles(directory=_STATIC / "assets"), name="assets")
+    # Only these are compressed: the length of a compressed API answer could tell what is in it.
+    assets = GZipMiddleware(StaticFiles(directory=_STATIC / "assets"))
+    app.mount("/assets", assets, name="assets")
     app.add_route("/service-worker.js", _service_worker, include_in_schema=False)
     for name in _PAGES:
         app.add_route(f"/{name}", _page, include_in_schema=False)

@@ -114,12 +114,12 @@ def edited_args(
 
 
 def _shown(request: Request, masked: Request, body: dict[str, Json]) -> dict[str, Json]:
-    names = ("args", "written", "title", "description", "note", "question")
-    examined = text.examined([body[name] for name in names])
+    names = ("args", "written", "description", "note", "question")
+    title = masked_title(request, masked)
+    examined = text.examined([*(body[name] for name in names), text.without_escapes(title)])
     args = body["args"]
     if request.kind == "approval" and request.tool is None:
         args = dict(sorted(args.items(), key=lambda item: item[0] != "text"))  # before its details
-    title = masked_title(request, masked)
     return {
         "args": inert(args),
         "lines": text.lines(args),

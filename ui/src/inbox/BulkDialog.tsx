@@ -9,7 +9,7 @@ import { Notice } from "../shared/components/States";
 import { toast } from "../shared/components/Toasts";
 import { EndMark } from "../shared/decision/LongValue";
 import { readJson } from "../shared/decision/schema";
-import { toolName } from "../shared/decision/values";
+import { humanName } from "../shared/decision/values";
 import { thousands } from "../shared/format";
 import { useOffline } from "../shared/live";
 import { useMe } from "../shared/session";
@@ -299,7 +299,18 @@ export function BulkDialog({ requests, count, loaded, selected, onClose, onDecid
     setRejecting(true);
   };
   return (
-    <Dialog title={`${many} ${count === 1 ? "request" : "requests"} for ${toolName(requests[0]!)}`} onClose={onClose} wide>
+    <Dialog
+      title={
+        <>
+          {`${humanName(first.tool!)}: ${many} ${count === 1 ? "request" : "requests"} `}
+          <small className="muted">
+            for <code>{first.shown.tool}</code>
+          </small>
+        </>
+      }
+      onClose={onClose}
+      wide
+    >
       <div className="bulk-list" role="region" aria-label="Requests to decide" tabIndex={0} ref={setBox}>
         <p className="muted wrap">
           Asked by {first.shown.agent}.

@@ -34,6 +34,8 @@ interface Props {
 }
 
 const RAIL = "sayso.rail";
+/** Longer titles, in characters, take more than four lines of a phone. */
+const LONG_TITLE = 120;
 
 /** False until the first request is shown: the focus must not move right after the page has loaded. */
 let settled = false;
@@ -105,35 +107,40 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
   const elsewhere = first.current?.status === "pending" && request.status !== "pending" && !sentHere.has(id);
   const changed =
     first.current !== undefined && first.current.revision !== request.revision && request.status === "pending";
+  // A long title scrolls with the request, or it would leave no room for it.
+  const longTitle = request.shown.title.length > LONG_TITLE;
+  const head = (
+    <header className="detail-head">
+      {phone && (
+        <Link to={back} className="inbox-back">
+          <Icon name="chevronLeft" /> Inbox
+        </Link>
+      )}
+      <div className="detail-title">
+        <h1 ref={heading} tabIndex={-1} className="wrap">
+          {request.shown.title}
+          {request.kind !== "question" && request.tool && <code className="detail-tool">{toolName(request)}</code>}
+        </h1>
+        {showsRisk(request) && <RiskBadge level={request.risk.level} long />}
+        {request.kind === "in_doubt" && <KindBadge kind={request.kind} />}
+        {wide && (
+          <IconButton
+            className="rail-toggle"
+            icon="panel"
+            aria-expanded={railOpen}
+            label={railOpen ? "Hide context" : "Show context"}
+            onClick={() => showRail(!railOpen)}
+          />
+        )}
+      </div>
+      <Metadata request={request} />
+      <Identifiers request={request} />
+    </header>
+  );
   return (
     <>
       <main className="inbox-detail">
-        <header className="detail-head">
-          {phone && (
-            <Link to={back} className="inbox-back">
-              <Icon name="chevronLeft" /> Inbox
-            </Link>
-          )}
-          <div className="detail-title">
-            <h1 ref={heading} tabIndex={-1} className="wrap">
-              {request.shown.title}
-              {request.kind !== "question" && request.tool && <code className="detail-tool">{toolName(request)}</code>}
-            </h1>
-            {showsRisk(request) && <RiskBadge level={request.risk.level} long />}
-            {request.kind === "in_doubt" && <KindBadge kind={request.kind} />}
-            {wide && (
-              <IconButton
-                className="rail-toggle"
-                icon="panel"
-                aria-expanded={railOpen}
-                label={railOpen ? "Hide context" : "Show context"}
-                onClick={() => showRail(!railOpen)}
-              />
-            )}
-          </div>
-          <Metadata request={request} />
-          <Identifiers request={request} />
-        </header>
+        {!longTitle && head}
         {elsewhere && request.decision && (
           <div className="detail-conflict" role="alert" data-testid="conflict">
             <Notice tone="warn">
@@ -154,6 +161,7 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
         <RequestBody
           key={request.revision}
           request={request}
+          head={longTitle && head}
           onDecided={(result) => {
             if (result.status === "pending") read.reload();
             onDecided(result);

@@ -1,4 +1,5 @@
 import type { ReactElement } from "react";
+import { IconButton } from "../shared/components/Button";
 import { Icon } from "../shared/components/Icon";
 import { thousands } from "../shared/format";
 import { setQuery } from "../shared/router";
@@ -78,12 +79,8 @@ export function Filters({ query, sort, values }: Props): ReactElement {
       <Choice name="tool" label="Tool" value={value("tool")} options={counted("tool")} />
       <Choice name="kind" label="Kind" value={value("kind")} options={counted("kind", KINDS)} />
       <Toggle name="expiring" label="Soon" on={value("expiring") !== ""} />
-      {active && (
-        <button type="button" className="link" onClick={clearFilters}>
-          Clear
-        </button>
-      )}
       </div>
+      {active && <IconButton icon="cross" label="Clear filters" onClick={clearFilters} />}
       <span className="filter-select sort-select" title={SORTS.find(({ key }) => key === sort)!.label}>
         <Icon name="filter" size={16} />
         <select

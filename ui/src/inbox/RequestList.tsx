@@ -5,6 +5,7 @@ import { startTransition, useEffect, useRef, useState, type KeyboardEvent, type 
 import { Button } from "../shared/components/Button";
 import { Icon } from "../shared/components/Icon";
 import { KindBadge, RiskBadge } from "../shared/components/Badge";
+import { humanName } from "../shared/decision/values";
 import { thousands } from "../shared/format";
 import { visible } from "../shared/visible";
 import type { RequestGroup } from "../shared/types";
@@ -12,7 +13,7 @@ import { canDecideTogether, groupKey, MAX_UNFOLDED, type Entry } from "./order";
 import { RequestRow } from "./RequestRow";
 
 const ROW = 62;
-const HEAD = 41;
+const HEAD = 65;
 
 /** A row to scroll to and focus. `turn` makes a repeated request for the same row a new one. */
 export interface FocusTarget {
@@ -147,7 +148,8 @@ function GroupHead(props: {
   onBulk: Props["onBulk"];
 }): ReactElement {
   const { group, folded } = props;
-  const name = group.kind === "question" ? "Questions" : group.tool ? visible(group.tool) : "Approvals";
+  const tool = group.kind === "question" ? null : group.tool;
+  const name = group.kind === "question" ? "Questions" : tool ? humanName(tool) : "Approvals";
   return (
     <div className="group-head" data-testid="group">
       <button
@@ -161,7 +163,7 @@ function GroupHead(props: {
       >
         <Icon name={folded ? "chevronRight" : "chevronDown"} size={14} />
         <span className="group-count">×{thousands(group.count)}</span>
-        <span className={group.tool && group.kind !== "question" ? "mono row-tool" : "row-tool"}>{name}</span>
+        <span className="row-tool">{name}</span>
         {group.kind === "in_doubt" && <KindBadge kind="in_doubt" />}
         {folded && group.kind !== "question" && <RiskBadge level={group.risk} />}
       </button>
@@ -170,9 +172,9 @@ function GroupHead(props: {
           Decide together…
         </Button>
       )}
-      {props.content && (
-        <p className="group-content muted small" data-testid="group-content" title={props.content}>
-          {props.content}
+      {(tool || props.content) && (
+        <p className="group-content muted small" data-testid="group-content" title={props.content || undefined}>
+          {tool && <code>{visible(tool)}</code>} {props.content}
         </p>
       )}
     </div>

@@ -1,6 +1,7 @@
 /** The plots of the page as SVG. None relies on colour alone. */
 
 import type { ReactElement } from "react";
+import { humanName } from "../shared/decision/values";
 import type { Stats } from "../shared/types";
 import { visible } from "../shared/visible";
 import { columnPath, dayName, labelStep, percent, ticks } from "./figures";
@@ -176,7 +177,8 @@ export function ToolsPlot({ tools }: { tools: Stats["tools"] }): ReactElement {
               return (
                 <g key={tool.tool}>
                   <text className="row-name" x={0} y={y + 14}>
-                    {truncate(visible(tool.tool), (room - 84) / 7.6)}
+                    <title>{visible(tool.tool)}</title>
+                    {truncate(humanName(tool.tool), (room - 84) / 7.6)}
                   </text>
                   <text className="tick" x={room} y={y + 14} textAnchor="end">
                     {`${tool.asked} asked`}

@@ -8,12 +8,15 @@ import { EmptyState, LoadError, Skeleton } from "../shared/components/States";
 import { Age } from "../shared/components/Time";
 import { toast } from "../shared/components/Toasts";
 import { scopeLines } from "../shared/decision/grant";
+import { humanName } from "../shared/decision/values";
 import { useChanges, useOffline } from "../shared/live";
+import { useMe } from "../shared/session";
 import { useResource } from "../shared/useResource";
 import { setQuery, useQuery } from "../shared/router";
 import { exact, long, useNow } from "../shared/format";
 import type { Budget, Grant } from "../shared/types";
 import { visible } from "../shared/visible";
+import { PolicyReplay } from "./PolicyReplay";
 import { Refusals } from "./Refusals";
 
 function endOf(grant: Grant, now: number): string {
@@ -50,7 +53,7 @@ function Row({ grant, onRevoke }: { grant: Grant; onRevoke: () => void }): React
   return (
     <tr className={grant.live ? undefined : "muted"} data-testid="grant">
       <td className="what">
-        <span className="mono">{visible(grant.tool)}</span>
+        {humanName(grant.tool)} <code className="muted small">{visible(grant.tool)}</code>
         <div className="muted small">{visible(grant.agent)}</div>
       </td>
       <td className="mono small wrap what">
@@ -96,6 +99,7 @@ function Row({ grant, onRevoke }: { grant: Grant; onRevoke: () => void }): React
 
 export default function GrantsPage(): ReactElement {
   const [query] = useQuery();
+  const me = useMe();
   const all = query.get("all") !== null;
   const grants = useResource(`grants ${all}`, (signal) => api.grants(all, signal));
   const [asking, setAsking] = useState<Grant | null>(null);
@@ -174,6 +178,7 @@ export default function GrantsPage(): ReactElement {
         </section>
       )}
       <Refusals all={all} />
+      {me.role === "admin" && <PolicyReplay />}
       {asking && (
         <Dialog title="Revoke this grant?" onClose={() => setAsking(null)}>
           <p>

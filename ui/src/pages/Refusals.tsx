@@ -7,6 +7,7 @@ import { Dialog } from "../shared/components/Dialog";
 import { EmptyState, LoadError, Skeleton } from "../shared/components/States";
 import { Age } from "../shared/components/Time";
 import { toast } from "../shared/components/Toasts";
+import { humanName } from "../shared/decision/values";
 import { useChanges, useOffline } from "../shared/live";
 import { Link } from "../shared/router";
 import { useResource } from "../shared/useResource";
@@ -18,8 +19,8 @@ function Row({ refusal, onLift }: { refusal: Refusal; onLift: () => void }): Rea
   return (
     <tr className={refusal.lifted_at ? "muted" : undefined} data-testid="refusal">
       <td className="what">
-        <Link to={`/inbox/${refusal.request}`} className="mono">
-          {visible(refusal.tool)}
+        <Link to={`/inbox/${refusal.request}`}>
+          {humanName(refusal.tool)} <code className="small">{visible(refusal.tool)}</code>
         </Link>
         <div className="muted small">{visible(refusal.agent)}</div>
       </td>

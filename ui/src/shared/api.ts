@@ -22,6 +22,7 @@ import type {
   PasskeyAnswer,
   PasskeyOptions,
   Refusal,
+  Replay,
   Request,
   RequestDetail,
   Run,
@@ -158,6 +159,7 @@ export const api = {
   check: (id: string, edit: Edit, signal?: AbortSignal) => post<Check>(`${at(id)}/check`, edit, { signal }),
   suggestions: (signal?: AbortSignal) => call<{ items: Suggestion[] }>("/api/suggestions", { signal }),
   acceptSuggestion: (id: string) => post<Grant>(`/api/suggestions/${encodeURIComponent(id)}/grant`, {}),
+  replayPolicy: (policy: string) => post<Replay>("/api/policy/replay", { policy }),
   previewGrant: (id: string, grant: GrantInput, signal?: AbortSignal) =>
     post<GrantPreview | NoGrant>(`${at(id)}/grant-preview`, grant, { signal }),
   decide: (id: string, body: DecisionBody) => post<Request>(`${at(id)}/decision`, body, { limit: DECISION_LIMIT }),

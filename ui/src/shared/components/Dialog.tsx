@@ -2,7 +2,7 @@ import { useEffect, useId, useRef, type ReactElement, type ReactNode } from "rea
 import { IconButton } from "./Button";
 
 interface DialogProps {
-  title: string;
+  title: ReactNode;
   onClose: () => void;
   children: ReactNode;
   wide?: boolean;

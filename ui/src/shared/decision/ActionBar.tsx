@@ -200,6 +200,7 @@ export function ActionBar(props: ActionBarProps): ReactElement {
       {reason && (
         <p className="decide-reason" id="bar-reason" data-testid="reason">
           {reason}
+          {shortcuts && now.left > 0 && <span className="keys-only"> Space turns the page.</span>}
         </p>
       )}
       <div className="decide-buttons">

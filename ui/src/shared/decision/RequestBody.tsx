@@ -34,6 +34,8 @@ interface Props {
   /** Sends the decision, if not over the inbox's route. */
   decide?: typeof api.decide;
   shortcuts?: boolean;
+  /** Rendered before the request, and to be read with it. */
+  head?: ReactNode;
   /** Rendered between the request and the action bar. */
   children?: ReactNode;
 }
@@ -76,6 +78,7 @@ export function RequestBody(props: Props): ReactElement {
   return (
     <div className="request-body">
       <div className="request-scroll" ref={reading.body}>
+        {props.head}
         <Outcome request={request} me={me.name} />
         <EarlierRejections rejections={request.refusals} />
         <UnsentDraft request={request} />

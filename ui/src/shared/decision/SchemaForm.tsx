@@ -112,25 +112,34 @@ function JsonField({ formData, onChange, schema, name, title, fieldPathId, disab
 function ListTable({ formData, onChange, schema, name, title, fieldPathId, disabled }: FieldProps): ReactElement {
   const [search, setSearch] = useState("");
   const [all, setAll] = useState(false);
+  const [lines, setLines] = useState("");
   const list = (formData ?? []) as Json[];
   const columns = columnsOf(schema as Schema)!;
   const label = visible(title || schema.title || name);
-  const cell = (row: Json, column: string) => (column ? (row as JsonObject | null)?.[column] : row);
+  const cell = (index: number, column: string) => {
+    const row = list[index];
+    return String((column ? (row as JsonObject | null)?.[column] : row) ?? "");
+  };
   const wanted = search.trim().toLowerCase();
-  const found = list.map((row, index) => ({ row, index })).filter(({ row }) => !wanted || JSON.stringify(row).toLowerCase().includes(wanted));
+  // Searched again only for another search, or a row would leave as soon as it is edited.
+  const found = useMemo(
+    () => list.flatMap((row, index) => (!wanted || JSON.stringify(row).toLowerCase().includes(wanted) ? [index] : [])),
+    [wanted, list.length],
+  );
   const shown = all ? found : found.slice(0, ROWS);
   const change = (next: Json[]) => onChange(next, fieldPathId.path);
   const typed = (text: string, type: string): Json => (type !== "string" && text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text);
   const set = (index: number, column: string, value: Json) =>
     change(list.map((row, at) => (at !== index ? row : column ? { ...(row as JsonObject), [column]: value } : value)));
-  const paste = (text: string) => {
+  const add = (text: string) => {
     const rows = text.split(/\r?\n/).filter((line) => line.trim() !== "");
     const read = (line: string): Json => {
       if (!columns[0]!.name) return typed(line.trim(), columns[0]!.type);
-      const parts = line.split(/\t|;|,/);
+      const parts = line.split(/\t/.test(line) ? "\t" : /;/.test(line) ? ";" : ",");
       return Object.fromEntries(columns.map((column, at) => [column.name, typed((parts[at] ?? "").trim(), column.type)]));
     };
     change([...list, ...rows.map(read)]);
+    setLines("");
   };
   return (
     <fieldset className="form-box">
@@ -151,7 +160,7 @@ function ListTable({ formData, onChange, schema, name, title, fieldPathId, disab
           </thead>
         )}
         <tbody>
-          {shown.map(({ row, index }) => (
+          {shown.map((index) => (
             <tr key={index}>
               <td className="muted">{index + 1}</td>
               {columns.map((column) => (
@@ -160,10 +169,10 @@ function ListTable({ formData, onChange, schema, name, title, fieldPathId, disab
                     type="text"
                     aria-label={`${label} ${index + 1}${column.name && `, ${visible(column.name)}`}`}
                     disabled={disabled}
-                    value={String(cell(row, column.name) ?? "")}
+                    value={cell(index, column.name)}
                     onChange={(event) => set(index, column.name, typed(event.target.value, column.type))}
                   />
-                  <HiddenCharacters text={String(cell(row, column.name) ?? "")} />
+                  <HiddenCharacters text={cell(index, column.name)} />
                 </td>
               ))}
               <td>
@@ -183,13 +192,18 @@ function ListTable({ formData, onChange, schema, name, title, fieldPathId, disab
         aria-label={`Paste into ${label}`}
         placeholder={columns[0]!.name ? `Paste rows: ${columns.map((column) => column.name).join(", ")}` : "Paste values, one per line"}
         disabled={disabled}
-        value=""
-        onPaste={(event) => {
-          event.preventDefault();
-          paste(event.clipboardData.getData("text"));
+        value={lines}
+        onChange={({ target, nativeEvent }) => {
+          const typing = target.value.length <= lines.length + 1 || (nativeEvent as InputEvent).inputType === "insertCompositionText";
+          if (typing) setLines(target.value);
+          else add(target.value);
         }}
-        onChange={(event) => paste(event.target.value)}
       />
+      {lines.trim() && (
+        <Button small icon="plus" onClick={() => add(lines)}>
+          {`Add to ${label}`}
+        </Button>
+      )}
     </fieldset>
   );
 }

@@ -56,7 +56,7 @@ export function blockedReason(request: Request, type: DecisionType, now: Decisio
   }
   if (request.masked || request.digest === null) return "Some values are masked. Reveal them first.";
   if (now.unseen.length > 0) return `Scroll to the end of ${now.unseen.map(named).join(" and ")} first.`;
-  if (now.left > 0) return `Read to the end first: ${now.left === 1 ? "1 more screen" : `${now.left} more screens`}. Space turns the page.`;
+  if (now.left > 0) return `Read to the end first: ${now.left === 1 ? "1 more screen" : `${now.left} more screens`}.`;
   return "";
 }
 

@@ -1,6 +1,7 @@
 /** Properties of JSON values that decide how they are shown: type, length, depth. */
 
 import type { Json, Request } from "../types";
+import { visible } from "../visible";
 
 /** Values with more lines are collapsed and must be read to their end before approval. */
 export const LONG_LINES = 40;
@@ -73,6 +74,16 @@ export function hasFingerprint(value: Json): boolean {
 export function toolName(request: Request): string {
   if (request.kind === "question") return "Question";
   return request.tool ? (request.shown.tool ?? request.tool) : "Approval";
+}
+
+/** A tool's name in words, with which the titles of its calls begin: `getWeather` is "Get weather". */
+export function humanName(tool: string): string {
+  const words = tool
+    .replace(/(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])/g, " ")
+    .split(/[^\p{L}\p{N}]+/u)
+    .filter(Boolean);
+  const name = words.map((word) => (/^\P{Ll}*\p{Lu}\P{Ll}*$/u.test(word) ? word : word.toLowerCase())).join(" ");
+  return name ? name.charAt(0).toUpperCase() + name.slice(1) : visible(tool);
 }
 
 /** A question runs nothing, and "low risk" would be misleading for a call that may run twice. */
