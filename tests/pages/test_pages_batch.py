@@ -174,3 +174,16 @@ def test_all_are_rejected_with_one_reason(demo: Demo, open_page: Open) -> None:
     decisions = [demo.http.get(f"/api/requests/{one}").json()["decision"] for one in ids]
     assert {each["message"] for each in decisions} == {"Wrong supplier."}
     assert all(each["shown"]["seconds"] > 0 for each in decisions)
+
+
+def test_incomplete_rows_are_decided_separately(demo: Demo, open_page: Open) -> None:
+    opened(demo, "pay_some", 1)
+    opened(demo, "pay_some", 2, args={"to": "customer 2", "password": "hunter2-hunter2"})
+    opened(demo, "pay_some", 3, args={"to": "\n".join(f"line {n}" for n in range(60))})
+    page = open_page(f"{demo.url}/inbox?tool=pay_some")
+    decide_together(page)
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text("Decide this one separately: it has masked values.")).to_be_visible()
+    expect(dialog.get_by_text("it has a long value that must be read")).to_be_visible()
+    dialog.get_by_role("checkbox", name="Select all").check()
+    expect(dialog.get_by_role("button", name="Approve 1", exact=True)).to_be_visible()

@@ -150,3 +150,18 @@ def test_long_value_list_can_be_searched(opened: Demo, open_page: Open) -> None:
     table.get_by_role("searchbox").fill("")
     turn_pages(page)
     expect(approve).to_be_enabled()
+
+
+@pytest.mark.long
+def test_insights_count_from_opening_a_request(opened: Demo, open_page: Open) -> None:
+    """An approval within three seconds of looking, however long the request had waited."""
+    page = open_page(f"{opened.url}/inbox")
+    page.wait_for_timeout(3_500)
+    page.get_by_test_id("row").filter(has_text="Deploy").click()
+    approve = page.get_by_role("button", name="Approve", exact=True)
+    expect(approve).to_be_enabled()
+    approve.click()
+    expect(page.locator(".toast", has_text="Approved")).to_be_visible()
+    page.goto(f"{opened.url}/insights")
+    tile = page.get_by_role("main").locator("*", has_text="Approved in under 3 s").last
+    expect(tile.locator("..")).to_contain_text(re.compile(r"1\s*of opening, 100\s?% of approvals"))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 from demo_process import Demo
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
+from pydantic import BaseModel
 from windows import Open, turn_pages
 
 import sayso
@@ -36,6 +38,12 @@ MEETING: dict[str, Any] = {
 }
 
 
+class Payee(BaseModel):
+    name: str
+    euros: int
+    city: str
+
+
 def ask(url: str) -> dict[str, str]:
     """Ask a question with a schema, and for a call with nested arguments; give the ids by run."""
     gate = sayso.Gate(url, wait=0)
@@ -55,7 +63,15 @@ def ask(url: str) -> dict[str, str]:
         """Ship something."""
         return "shipped"
 
+    @gate.guard(needs_approval=True)
+    def bill(zone: str, due: date, payees: list[Payee], amount: int, copy_to: list[str]) -> str:
+        """Bill people."""
+        return "billed"
+
     people = [f"customer{n}@hooli.example" for n in range(250)]
+    payees = [Payee(name=f"customer {n}", euros=n, city="Bern") for n in range(60)]
+    with gate.run("bill"), pytest.raises(sayso.Paused):
+        bill("north", date(2026, 11, 30), payees, 5, [])
     with gate.run("ship"), pytest.raises(sayso.Paused):
         ship("north", {"city": "Bern", "floors": {"up": 3}}, people, [1, "two", {"three": 3}])
     with gate.run("invite"), pytest.raises(sayso.Paused):
@@ -223,3 +239,81 @@ def test_untyped_arguments_lose_nothing(
         "recipients": recipients,
         "parts": [1, "two", {"three": 4}],
     }
+
+
+def paste(page: Page, text: str) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.evaluate("(text) => navigator.clipboard.writeText(text)", text)
+    page.keyboard.press("Control+v")
+
+
+@pytest.mark.long
+def test_long_list_is_searched_and_pasted_into(
+    asked: tuple[Demo, dict[str, str]], open_page: Open
+) -> None:
+    demo, ids = asked
+    before = demo.http.get(f"/api/requests/{ids['bill']}").json()["args"]["payees"]
+    page = open_page(f"{demo.url}/inbox/{ids['bill']}")
+    expect(page.get_by_role("button", name="Reject")).to_be_enabled()
+    turn_pages(page)
+    page.keyboard.press("e")
+    form = page.get_by_test_id("edit-form")
+    table = form.get_by_role("group", name="payees (60)")
+    columns = table.get_by_role("columnheader")
+    expect(columns).to_have_text(["#", "name", "euros", "city", ""])  # as declared, not sorted
+    expect(table.get_by_role("row")).to_have_count(51)
+    table.get_by_role("button", name="Show all 60").click()
+    expect(table.get_by_role("row")).to_have_count(61)
+    table.get_by_role("searchbox").fill("customer 59")
+    name = table.get_by_role("textbox", name="payees 60, name")
+    expect(table.get_by_role("row")).to_have_count(2)
+    name.press("End")
+    name.press("Backspace")  # it is no match any more, and stays while it is edited
+    name.press_sequentially("9 and sons")
+    expect(name).to_be_focused()
+    add = form.get_by_role("textbox", name="Paste into payees")
+    add.focus()
+    paste(page, "Doe, Jane\t7\tUlm\r\nSchmidt; Ben\t8\tKöln\r\n")
+    expect(form.get_by_role("group", name="payees (62)")).to_be_visible()
+    add.press_sequentially("Ana, 9, Oslo")
+    expect(form.get_by_role("group", name="payees (62)")).to_be_visible()  # only typed so far
+    form.get_by_role("button", name="Add to payees").click()
+    expect(add).to_have_value("")
+    table = form.get_by_role("group", name="payees (63)")
+    table.get_by_role("searchbox").fill("customer 3")
+    expect(table.get_by_role("row")).to_have_count(12)
+    table.get_by_role("button", name="Remove payees 4", exact=True).click()
+    expect(form.get_by_role("group", name="payees (62)")).to_be_visible()
+    approve = page.get_by_role("button", name="Approve with edits")
+    expect(approve).to_be_enabled()
+    approve.click()
+    kept = [*before[:3], *before[4:59]]
+    assert demo.until_decided(ids["bill"])["args"]["payees"] == [
+        *kept,
+        {"name": "customer 59 and sons", "euros": 59, "city": "Bern"},
+        {"name": "Doe, Jane", "euros": 7, "city": "Ulm"},
+        {"name": "Schmidt; Ben", "euros": 8, "city": "Köln"},
+        {"name": "Ana", "euros": 9, "city": "Oslo"},
+    ]
+
+
+@pytest.mark.long
+def test_arguments_are_in_declared_order(
+    asked: tuple[Demo, dict[str, str]], open_page: Open
+) -> None:
+    demo, ids = asked
+    declared = ["zone", "due", "payees", "amount", "copy_to"]
+    page = open_page(f"{demo.url}/inbox/{ids['bill']}")
+    rows = page.locator(".args-table > tbody > tr > th")
+    expect(rows).to_have_text([re.compile(f"^{name}") for name in declared])
+    page.get_by_role("tab", name="Raw").click()
+    lines = page.locator(".args-pre").inner_text().splitlines()
+    starts = [line.partition(":")[0] for line in lines if line[:1].isalpha()]
+    assert starts == declared
+    turn_pages(page)
+    page.keyboard.press("e")
+    form = page.get_by_test_id("edit-form")
+    expect(form.get_by_label("due")).to_have_attribute("type", "date")
+    expect(form.get_by_label("zone")).to_be_visible()
+    labels = form.locator(".schema-form .field-label, .schema-form legend").all_inner_texts()
+    assert [re.split(r"[ (]", label)[0] for label in labels][:5] == declared

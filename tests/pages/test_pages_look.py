@@ -52,6 +52,52 @@ def test_decisive_values_are_in_words(demo: Demo, open_page: Open) -> None:
     expect(page.get_by_test_id("arg-url")).to_contain_text("leads to evil.example")
 
 
+def test_groups_are_headed_by_words(demo: Demo, open_page: Open) -> None:
+    for number in range(2):
+        args = {"to": f"customer {number}", "euros": 10 + number}
+        ask(demo, f"group {number}", tool="send_refund", args=args)
+    page = open_page(f"{demo.url}/inbox?tool=send_refund")
+    group = page.get_by_test_id("group")
+    expect(group.get_by_role("button").first).to_contain_text("Send refund")
+    expect(group.locator("code")).to_have_text("send_refund")
+    group.get_by_role("button", name="Decide together").click()
+    heading = page.get_by_role("dialog").get_by_role("heading")
+    expect(heading).to_have_text("Send refund: 2 requests for send_refund")
+    expect(heading.locator("small code")).to_have_text("send_refund")
+
+
+@pytest.mark.parametrize("width", [1440, 1280, 1024])
+def test_filters_stay_in_one_row(demo: Demo, open_page: Open, width: int) -> None:
+    for agent in ("billing", "support"):
+        ask(demo, f"row {width} {agent}", tool="send_very_long_refund", args={}, agent=agent)
+    for query in ("", "?tool=send_very_long_refund&agent=billing&risk=low&kind=approval&mine=1"):
+        page = open_page(f"{demo.url}/inbox{query}", viewport={"width": width, "height": 800})
+        chips = page.get_by_role("group", name="Filters")
+        expect(chips.get_by_role("combobox")).to_have_count(4)
+        assert chips.evaluate("(row) => row.scrollWidth <= row.clientWidth")
+        assert chips.bounding_box()["height"] < 45  # type: ignore[index]
+    page.locator(".inbox-filters").get_by_role("button", name="Clear filters").click()
+    expect(page).to_have_url(f"{demo.url}/inbox")
+
+
+def test_hostile_title_leaves_room_to_read(demo: Demo, open_page: Open) -> None:
+    title = "Pay \u202e<b>bold</b> " + "W" * 270
+    page = open_page(ask(demo, "hostile", tool="pay", args=PAYMENT, title=title), **PHONE)
+    heading = page.get_by_role("heading", level=1)
+    expect(heading).to_contain_text("Pay ⟨U+202E⟩<b>bold</b> WWW")
+    expect(page.get_by_test_id("reason")).to_contain_text("Read to the end first")
+    expect(page.get_by_text("Space turns the page")).not_to_be_visible()  # a phone has none
+    expect(page.get_by_role("main")).not_to_contain_text("Contains the brackets")
+    body = page.locator(".request-scroll").bounding_box()
+    assert body is not None
+    assert body["height"] > 400
+    approve = page.get_by_role("button", name="Approve")
+    expect(approve).to_be_disabled()  # the title is part of what is read
+    turn_pages(page)
+    expect(approve).to_be_enabled()
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
 def test_texts_keep_every_character(demo: Demo, open_page: Open) -> None:
     sql = "DELETE FROM users WHERE name = 'it''s' -- all\n"
     diff = "@@ -1 +1 @@\n-DEBUG = True\n+DEBUG = False"

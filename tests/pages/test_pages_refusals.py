@@ -63,3 +63,27 @@ def test_rejection_also_stops_the_run(demo: Demo, open_page: Open) -> None:
     assert demo.http.get(f"/api/runs/{decided['run']}").json()["status"] == "cancelled"
     page = open_page(f"{demo.url}/inbox/{decided['id']}")
     expect(page.get_by_test_id("outcome")).to_contain_text("rejected this and stopped the run")
+
+
+def test_policy_is_tried_on_stored_calls(demo: Demo, open_page: Open) -> None:
+    reject(demo, open_page, "weather in Rome", "Reject request")
+    page = open_page(f"{demo.url}/grants", quiet=True)  # one file is refused
+    card = page.get_by_role("region", name="Try a policy")
+    try_it = card.get_by_role("button", name="Try on stored calls")
+    expect(try_it).to_be_disabled()
+    policy = card.get_by_role("textbox", name="Policy as TOML")
+    policy.fill("[[rule]]\ntool = 5")
+    try_it.click()
+    expect(card.get_by_text("The policy was not tried")).to_be_visible()
+    text = '[[rule]]\ntool = "getWeather*"\nverdict = "allow"\n'
+    file = {"name": "policy.toml", "mimeType": "application/toml", "buffer": text.encode()}
+    card.get_by_label("Policy file").set_input_files(file)  # type: ignore[arg-type]
+    expect(policy).to_have_value(text)
+    expect(card.get_by_text("The policy was not tried")).to_have_count(0)
+    try_it.click()
+    expect(card.get_by_test_id("replay")).to_contain_text("would have run without a person")
+    expect(card.get_by_role("alert")).to_contain_text("People rejected")
+    calls = card.get_by_role("list", name="Calls that would have been treated differently")
+    row = calls.get_by_role("listitem").filter(has_text="rejected, would have been allowed")
+    row.first.get_by_role("link", name="Get weather information").click()
+    expect(page.get_by_test_id("outcome")).to_contain_text(REASON)

@@ -33,6 +33,12 @@ POLICY = Policy(
             escalate_to=["group:leads", "cleo"],
         ),
         Rule("ship", risk="low"),
+        Rule(
+            "refund",
+            name="large refunds",
+            description="Refunds above 100 euros need a person from finance.",
+            reviewers=["group:finance"],
+        ),
     ]
 )
 Ask = Callable[..., dict[str, Any]]
@@ -176,3 +182,59 @@ def test_equal_approvals_suggest_a_grant_with_its_replay(
     assert (decided["status"], decided["decision"]["type"]) == ("approved", "grant")
     elsewhere = ask("ship-12", tool="ship", args={"place": "Bergen"}, agent="billing")
     assert elsewhere["status"] == "pending"
+
+
+def test_reasons_and_differences_are_sentences(
+    open_page: Open, url: str, store: MemoryStore, ask: Ask
+) -> None:
+    """The rule in words, how the call differs from approved ones, and hashes under Details."""
+    inbox = Inbox(store)
+    usual = {"to": "Hooli", "euros": 300}
+    for number in range(4):
+        asked = ask(f"refund-{number}", tool="refund", args=usual, agent="billing")
+        with ThreadPoolExecutor(1) as pool:  # Playwright has an event loop here
+            seen = {"by": "ana", "seen_digest": asked["digest"]}
+            pool.submit(inbox.decide_sync, asked["id"], Approve(), **seen).result()
+    other = {"to": "Initech", "euros": 1_200}
+    request = ask("refund-4", tool="refund", args=other, agent="billing")
+    ana = enter(open_page, url, store, "ana")
+    ana.goto(f"{url}/inbox/{request['id']}")
+    why = ana.get_by_role("region", name="Why it was asked")
+    reason = "Refunds above 100 euros need a person from finance. (rule “large refunds”)"
+    expect(why.locator("p").first).to_have_text(reason)
+    facts = ana.get_by_role("list", name="Compared with the last approved calls")
+    expect(facts.get_by_role("listitem")).to_have_text(
+        ["euros is 4 times the usual 300", "First time with to Initech"]
+    )
+    short = request["digest"][:12]
+    expect(ana.get_by_text(short)).not_to_be_visible()
+    ana.get_by_text("Details", exact=True).click()
+    expect(ana.get_by_text(short)).to_be_visible()
+
+
+def test_saved_views_count_for_one_person(
+    open_page: Open, url: str, store: MemoryStore, ask: Ask
+) -> None:
+    for number in range(3):
+        ask(f"pay-{number}", tool="pay", args={"to": "Hooli", "number": number})
+    ask("ship-0", tool="ship", args={"to": "Hooli"})
+    people = {name: enter(open_page, url, store, name) for name in ("ana", "ben")}
+    for name, count in (("ana", 4), ("ben", 1)):  # of those, each may see this many
+        page = people[name]
+        page.goto(f"{url}/inbox?q=hooli")
+        page.get_by_role("button", name="Save view").click()
+        page.get_by_role("textbox", name="Name").fill(f"Hooli of {name}")
+        page.keyboard.press("Enter")
+        views = page.get_by_role("navigation", name="Saved views")
+        expect(views.get_by_role("button")).to_have_text([f"Hooli of {name} {count}", ""])
+    ask("ship-1", tool="ship", args={"to": "Hooli"})
+    ask("ship-2", tool="ship", args={"to": "Initech"})
+    for name, count in (("ana", 5), ("ben", 2)):
+        view = people[name].get_by_role("button", name=f"Hooli of {name} {count}")
+        expect(view).to_be_visible()
+    other = enter(open_page, url, store, "ana", viewport={"width": 390, "height": 844})
+    other.goto(f"{url}/inbox")
+    views = other.get_by_role("navigation", name="Saved views")
+    expect(views.get_by_role("button")).to_have_text(["Hooli of ana 5"])
+    views.get_by_role("button").click()
+    expect(other).to_have_url(f"{url}/inbox?q=hooli")

@@ -61,12 +61,14 @@ export function Rail({ request, loading }: { request: RequestDetail; loading: bo
 }
 
 /** Why a person is asked, in a sentence: the rule's own description if it has one. */
-function reasonOf({ policy, rule, shown, kind, reviewers }: RequestDetail): string {
+function reasonOf({ policy, rule, tool, kind, reviewers }: RequestDetail): string {
   const people = reviewers.map((name) => visible(name.replace(/^group:/, ""))).join(" or ");
   const who = people ? `It needs ${people}.` : "";
   if (kind === "question") return `The agent asks you something. ${who}`;
-  if (policy?.description && policy.description !== shown.description) return policy.description;
-  if (!rule || rule === "needs_approval") return `The tool asks for approval of this call. ${who}`;
+  const declared = !rule || rule === "needs_approval";
+  // Without a tool, the description is the caller's.
+  if (tool !== null && !declared && policy?.description) return `${policy.description} (rule “${visible(rule)}”)`;
+  if (declared) return `The tool asks for approval of this call. ${who}`;
   return `The rule “${visible(rule)}” asks for approval of this call. ${who}`;
 }
 
