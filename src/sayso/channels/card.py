@@ -97,7 +97,8 @@ def length(later: datetime, earlier: datetime) -> str:
 
 def _warnings(request: Request) -> Iterator[Line]:
     texts = [request.args, request.note, request.description, request.preview, request.tool]
-    texts += [text.without_escapes(request.title), "" if request.evidence is None else request.evidence.text]
+    texts += [text.without_escapes(request.title)]
+    texts += ["" if request.evidence is None else request.evidence.text]
     texts += ["" if request.opinion is None else request.opinion.reason]
     texts += [request.agent, request.run, request.original, request.written]
     if request.question is not None:
