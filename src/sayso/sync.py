@@ -302,6 +302,13 @@ def run_sync(body: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("a coroutine of a _sync method awaited a loop; use sayso.sync")
 
 
+def run_blocking(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine and return its result, in a new OS thread if an event loop runs here."""
+    if on_loop():
+        return call_in_new_thread(lambda: run_sync(make()))
+    return run_sync(make())
+
+
 class context_value(Generic[T]):
     """Give a context variable this value inside the block."""
 

@@ -118,6 +118,15 @@ def current_place() -> Place | None:
     return place
 
 
+def known_place() -> Place | None:
+    """Return the place of this code; None outside, and where nobody can know: tools are refused
+    there, and nothing else needs to be."""
+    try:
+        return current_place()
+    except InvalidCall:
+        return None
+
+
 def has_passed(name: Hashable) -> bool:
     """Return whether the call with this name has passed the gate and is about to run."""
     place = _place.get()

@@ -50,12 +50,11 @@ from sayso.adapters.agent_framework.middleware import (
     load_result,
     sub_agent_here,
 )
-from sayso.errors import InvalidCall
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import FrameworkCall, FrameworkThread, check_validated, place_in_call
-from sayso.gate.guarded_runs import Place, current_place, tool_call
+from sayso.gate.guarded_runs import Place, current_place, known_place, tool_call
 from sayso.gate.os_threads import wrap_method
-from sayso.sync import call_in_new_thread, context_value, on_loop, run_sync
+from sayso.sync import context_value, run_blocking
 from sayso.types import Json
 
 #: The function that ``invoke`` is about to call.
@@ -133,10 +132,8 @@ def _call(call: Any, tool: FunctionTool, *args: Any, **kwargs: Any) -> Any:
     while isinstance(function, FunctionTool):
         function = function.func
     arguments = inspect.signature(function).bind(*args, **kwargs).arguments
-    done = _complete(place, tool, arguments, run, name)
-    if inspect.iscoroutinefunction(function):
-        return done
-    return call_in_new_thread(lambda: run_sync(done)) if on_loop() else run_sync(done)
+    complete = functools.partial(_complete, place, tool, arguments, run, name)
+    return complete() if inspect.iscoroutinefunction(function) else run_blocking(complete)
 
 
 def _validated(tool: FunctionTool, args: dict[str, Json]) -> dict[str, Any]:
@@ -180,7 +177,7 @@ def _run_client(get_response: Any, client: Any, *args: Any, **given: Any) -> Any
     _check_request(client, given)
     sub_agent = _sub_agent()
     if sub_agent is None:
-        if _known_place() is not None and sub_agent_here.get() is None:
+        if known_place() is not None and sub_agent_here.get() is None:
             given["middleware"] = [*_listed(given.get("middleware")), _check_own_invoke]
         return get_response(client, *args, **given)
     stream = given.pop("stream", False)
@@ -212,20 +209,12 @@ async def _check_own_invoke(
 def _sub_agent() -> SubAgentRun | None:
     """Return a new run for an agent or client that starts here; None if the call around it cannot
     be paused, or there is none, or the agent has its middleware already."""
-    place = None if sub_agent_here.get() is not None else _known_place()
+    place = None if sub_agent_here.get() is not None else known_place()
     call = None if place is None or not place.may_pause else place_in_call(place.gate)
     if place is None or call is None:
         return None
     calls = FrameworkThread(place.gate, place.thread, policy=place.policy)
     return SubAgentRun(calls, call.key, Gated(place.gate, place.policy))
-
-
-def _known_place() -> Place | None:
-    """Return the place of this code, where nothing is refused yet: only functions are."""
-    try:
-        return current_place()
-    except InvalidCall:
-        return None
 
 
 def _streamed(
@@ -243,7 +232,7 @@ def _streamed(
 
 
 def _run_agent(run: Any, agent: Any, *args: Any, **given: Any) -> Any:
-    place = _known_place()
+    place = known_place()
     if place is not None and place.call is None:
         middleware = members.get().get(id(agent), ())
         given["middleware"] = [*_listed(given.get("middleware")), *middleware]
@@ -257,7 +246,7 @@ def _listed(middleware: Any) -> list[Any]:
 
 
 def _start_agent(run: Any, agent: Any, *args: Any, **given: Any) -> Any:
-    place = _known_place()
+    place = known_place()
     if place is not None:
         coverage = Coverage(place.ungated)
         list_agent(coverage, agent, agent.name or place.gate.agent, given)
@@ -271,7 +260,7 @@ def _request(get_response: Any, client: Any, *args: Any, **given: Any) -> Any:
 
 
 def _check_request(client: Any, given: Mapping[str, Any]) -> None:
-    place = _known_place()
+    place = known_place()
     if place is not None:
         coverage = Coverage(place.ungated)
         options = given.get("options") or {}

@@ -238,9 +238,6 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
         }
         return changed
 
-    def place(self) -> CallPlace | None:
-        return place_in_call(self.gate)
-
     async def part(self, input: Any, place: CallPlace) -> Any:
         calls = FrameworkThread(self.gate, place.thread, policy=self.policy)
         sub_agent = SubAgentRun(calls, place.key, Gated(self.gate, self.policy))

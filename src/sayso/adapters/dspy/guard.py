@@ -45,7 +45,6 @@ from sayso.gate.framework import (
     check_gate,
     check_validated,
     kept,
-    place_in_call,
     place_of_unguarded,
 )
 from sayso.gate.guarded_runs import Place, current_place, note_pause, tool_call
@@ -160,9 +159,6 @@ class GuardedReAct(LoggedAgent[TurnLog], dspy.Module):  # type: ignore[misc]  # 
         values = {next(iter(fields)): stored} if len(fields) == 1 else stored
         loaded = {n: load_as(fields[n].annotation, value) for n, value in values.items()}
         return next(iter(loaded.values())) if len(fields) == 1 else loaded
-
-    def place(self) -> CallPlace | None:
-        return place_in_call(self.gate)
 
     async def part(self, input: Any, place: CallPlace) -> Any:
         """Run inside a call of another agent: one turn, from the beginning each time."""

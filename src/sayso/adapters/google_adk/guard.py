@@ -34,7 +34,7 @@ from sayso.adapters.google_adk.turn import Turn, TurnLog, current_turn, text_of
 from sayso.errors import InvalidCall
 from sayso.gate import Gate
 from sayso.gate.coverage import Coverage
-from sayso.gate.framework import CallPlace, FrameworkTool, check_gate, place_in_call
+from sayso.gate.framework import CallPlace, FrameworkTool, check_gate
 from sayso.gate.options import check_taken
 from sayso.policy import Policy
 from sayso.sync import context_value
@@ -174,9 +174,6 @@ class Guarded(StreamingAgent[TurnLog, Stream]):
         assert stored_session is not None
         return events, stored_session.events[len(history) :]
 
-    def place(self) -> CallPlace | None:
-        return place_in_call(self.gate)
-
     async def part(self, input: Any, place: CallPlace) -> Any:
         """Run inside a call of another agent, whose body may start from the top again."""
         with context_value(current_part, self), context_value(current_turn, None):
@@ -188,9 +185,6 @@ class Guarded(StreamingAgent[TurnLog, Stream]):
             for tool in _tools_of(agent):
                 if isinstance(tool, BaseTool) and tool._get_declaration() and not steers(tool):
                     yield framework_tool(tool)
-
-    async def call_order(self, thread: str) -> list[str]:
-        return (await self.open_log(thread)).open_keys
 
     @property
     def output_types(self) -> OutputTypes:

@@ -21,12 +21,12 @@ from google.genai import types
 from pydantic_core import to_json
 
 from sayso.adapters.calls import Unlisted, check_unlisted
-from sayso.adapters.google_adk.tools import change_everywhere
+from sayso.adapters.google_adk.tools import wrap_everywhere
 from sayso.adapters.google_adk.turn import current_turn, name_calls, responses_of
-from sayso.errors import InvalidCall
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import FrameworkThread, kept, place_of_unguarded
-from sayso.gate.guarded_runs import Place, current_place
+from sayso.gate.guarded_runs import Place, known_place
+from sayso.gate.os_threads import wrap_method
 
 _WHY = "the provider may run tools that it brings, without asking first"
 #: The fields of a request that cannot bring tools of the provider.
@@ -124,35 +124,27 @@ def _unlisted_fields(model: Any) -> Iterator[Unlisted]:
 @functools.cache
 def install() -> None:
     """Check models and code executors, and store replies, from now on in this process."""
-    change_everywhere(BaseLlm, "generate_content_async", _checked_model)
-    change_everywhere(BaseLlm, "connect", _checked_live)
-    change_everywhere(BaseCodeExecutor, "execute_code", _checked_executor)
-    flow: Any = BaseLlmFlow
-    flow._call_llm_async = _stored_replies(flow._call_llm_async)
+    wrap_everywhere(BaseLlm, "generate_content_async", _generate)
+    wrap_everywhere(BaseLlm, "connect", _connect)
+    wrap_everywhere(BaseCodeExecutor, "execute_code", _execute)
+    wrap_method(BaseLlmFlow, "_call_llm_async", _call_llm)
 
 
-def _checked_model(kind: type, original: Any) -> Any:
-    def generate(model: Any, llm_request: LlmRequest, *args: Any, **options: Any) -> Any:
-        check_unlisted([*_unlisted_fields(model), *_unlisted_config(llm_request.config)])
-        return original(model, llm_request, *args, **options)
-
-    return generate
-
-
-def _checked_live(kind: type, original: Any) -> Any:
-    def connect(model: Any, *args: Any, **options: Any) -> Any:
-        check_unlisted([("live model", model.model, "its replies are not stored: use run_async")])
-        return original(model, *args, **options)
-
-    return connect
+def _generate(
+    kind: type, original: Any, model: Any, llm_request: LlmRequest, *args: Any, **options: Any
+) -> Any:
+    check_unlisted([*_unlisted_fields(model), *_unlisted_config(llm_request.config)])
+    return original(model, llm_request, *args, **options)
 
 
-def _checked_executor(kind: type, original: Any) -> Any:
-    def execute(executor: Any, *args: Any, **options: Any) -> Any:
-        check_unlisted([unlisted_executor(executor)])
-        return original(executor, *args, **options)
+def _connect(kind: type, original: Any, model: Any, *args: Any, **options: Any) -> Any:
+    check_unlisted([("live model", model.model, "its replies are not stored: use run_async")])
+    return original(model, *args, **options)
 
-    return execute
+
+def _execute(kind: type, original: Any, executor: Any, *args: Any, **options: Any) -> Any:
+    check_unlisted([unlisted_executor(executor)])
+    return original(executor, *args, **options)
 
 
 def unlisted_executor(executor: Any) -> Unlisted:
@@ -163,34 +155,21 @@ def unlisted_executor(executor: Any) -> Unlisted:
 # -- replies
 
 
-def _stored_replies(original: Any) -> Any:
-    @functools.wraps(original)
-    async def call(
-        flow: Any, invocation_context: Any, llm_request: LlmRequest, event: Any
-    ) -> AsyncIterator[LlmResponse]:
-        async with aclosing(original(flow, invocation_context, llm_request, event)) as live:
-            turn = current_turn.get()
-            place = _place_or_none()
-            if place is None:
-                replies = live
-            elif place.call is None and turn is not None:
-                replies = turn.reply(invocation_context, llm_request.tools_dict, live)
-            elif place.may_pause:
-                replies = _kept_replies(place, invocation_context, llm_request, live)
-            else:
-                replies = live
-            async with aclosing(replies):
-                async for response in replies:
-                    yield response
-
-    return call
-
-
-def _place_or_none() -> Place | None:
-    try:
-        return current_place()
-    except InvalidCall:  # nobody knows: what the model asks for is checked when it runs
-        return None
+async def _call_llm(
+    original: Any, flow: Any, invocation_context: Any, llm_request: LlmRequest, event: Any
+) -> AsyncIterator[LlmResponse]:
+    async with aclosing(original(flow, invocation_context, llm_request, event)) as live:
+        turn = current_turn.get()
+        place = known_place()
+        if place is not None and place.call is None and turn is not None:
+            replies = turn.reply(invocation_context, llm_request.tools_dict, live)
+        elif place is not None and place.may_pause:
+            replies = _kept_replies(place, invocation_context, llm_request, live)
+        else:
+            replies = live
+        async with aclosing(replies):
+            async for response in replies:
+                yield response
 
 
 async def _kept_replies(

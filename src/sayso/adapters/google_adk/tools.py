@@ -42,6 +42,7 @@ from sayso.gate.framework import (
     kept,
 )
 from sayso.gate.guarded_runs import Place, current_place, tool_call
+from sayso.gate.os_threads import wrap_method
 from sayso.gate.outcomes import in_text
 from sayso.sync import context_value
 from sayso.types import Json, Question, Terms
@@ -65,19 +66,18 @@ def steers(tool: Any) -> bool:
 # -- the gate in every class
 
 
-def change_everywhere(base: Any, name: str, change: Callable[[type, Any], Any]) -> None:
-    """Replace a method in a class and in all classes below it, also in those defined later."""
+def wrap_everywhere(base: Any, name: str, wrapper: Callable[..., Any]) -> None:
+    """Replace a method by ``wrapper`` in a class and in all classes below it, also in those defined
+    later. It gets the class and the original before ``self``."""
 
-    def change_in(kind: Any) -> None:
+    def wrap_in(kind: Any) -> None:
         if name in vars(kind):
-            original = vars(kind)[name]
-            changed = functools.wraps(original)(change(kind, original))
-            changed.__dict__["changed_by_sayso"] = True
-            setattr(kind, name, changed)
+            wrap_method(kind, name, functools.partial(wrapper, kind))
+            vars(kind)[name].__dict__["changed_by_sayso"] = True
 
     kinds = [base]
     for kind in kinds:
-        change_in(kind)
+        wrap_in(kind)
         kinds += [each for each in kind.__subclasses__() if each not in kinds]
     own = vars(base).get("__init_subclass__")
 
@@ -86,7 +86,7 @@ def change_everywhere(base: Any, name: str, change: Callable[[type, Any], Any]) 
             super(base, kind).__init_subclass__(**options)
         else:
             own.__func__(kind, **options)
-        change_in(kind)
+        wrap_in(kind)
 
     base.__init_subclass__ = classmethod(init_subclass)
 
@@ -94,11 +94,10 @@ def change_everywhere(base: Any, name: str, change: Callable[[type, Any], Any]) 
 @functools.cache
 def install() -> None:
     """Put the gate around all tools, from now on in this process."""
-    change_everywhere(BaseTool, "run_async", _gated_method)
-    change_everywhere(BaseTool, "check_require_confirmation", _confirmation_by_gate)
-    functions: Any = FunctionTool
-    functions._prepare_invocation_args = _checked_args(functions._prepare_invocation_args)
-    _caller._call_tool_async = _gated_caller(_caller._call_tool_async)
+    wrap_everywhere(BaseTool, "run_async", _run_tool)
+    wrap_everywhere(BaseTool, "check_require_confirmation", _check_confirmation)
+    wrap_method(FunctionTool, "_prepare_invocation_args", _prepare_args)
+    wrap_method(_caller, "_call_tool_async", _call_tool)
 
 
 @dataclass(frozen=True)
@@ -113,31 +112,25 @@ class _Running:
 _running: ContextVar[_Running | None] = ContextVar("sayso_adk_tool", default=None)
 
 
-def _gated_method(kind: type, original: Any) -> Any:
-    async def run_async(tool: Any, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
-        async def run(args: dict[str, Any]) -> Any:
-            with context_value(_running, _Running(tool, tool_context, kind)):
-                return await original(tool, args=args, tool_context=tool_context)
+async def _run_tool(
+    kind: type, original: Any, tool: Any, *, args: dict[str, Any], tool_context: ToolContext
+) -> Any:
+    async def run(args: dict[str, Any]) -> Any:
+        with context_value(_running, _Running(tool, tool_context, kind)):
+            return await original(tool, args=args, tool_context=tool_context)
 
-        if _is_part_of_call(kind, tool, tool_context):
-            return await run(args)
-        return await _gated(tool, run, args, tool_context)
-
-    return run_async
+    if _is_part_of_call(kind, tool, tool_context):
+        return await run(args)
+    return await _gated(tool, run, args, tool_context)
 
 
-def _gated_caller(original: Any) -> Any:
-    """Return the flow's own call of a tool, for a tool whose ``run_async`` was replaced."""
-
-    @functools.wraps(original)
-    async def call(tool: Any, args: dict[str, Any], tool_context: ToolContext) -> Any:
-        if hasattr(tool.run_async, "changed_by_sayso"):
-            return await original(tool, args, tool_context)
-        return await _gated(
-            tool, lambda args: original(tool, args, tool_context), args, tool_context
-        )
-
-    return call
+async def _call_tool(
+    original: Any, tool: Any, args: dict[str, Any], tool_context: ToolContext
+) -> Any:
+    """Gate the flow's own call of a tool, for a tool whose ``run_async`` was replaced."""
+    if hasattr(tool.run_async, "changed_by_sayso"):
+        return await original(tool, args, tool_context)
+    return await _gated(tool, lambda args: original(tool, args, tool_context), args, tool_context)
 
 
 def _is_part_of_call(kind: type, tool: Any, context: Any) -> bool:
@@ -254,15 +247,13 @@ async def _confirm(
     return ToolConfirmation.model_validate({"hint": request.hint, **answer})
 
 
-def _confirmation_by_gate(kind: type, original: Any) -> Any:
-    """Return a check that asks ADK for no confirmation where the gate asks."""
-
-    async def check(tool: Any, args: dict[str, Any], tool_context: ToolContext) -> Any:
-        if _asks_tool.get() or current_place() is None:
-            return await original(tool, args, tool_context)
-        return False
-
-    return check
+async def _check_confirmation(
+    kind: type, original: Any, tool: Any, args: dict[str, Any], tool_context: ToolContext
+) -> Any:
+    """Ask ADK for no confirmation where the gate asks."""
+    if _asks_tool.get() or current_place() is None:
+        return await original(tool, args, tool_context)
+    return False
 
 
 #: The gate itself asks whether a call needs a confirmation.
@@ -344,19 +335,16 @@ def _plain(value: Any) -> Any:
     return to_jsonable_python(value, by_alias=True, fallback=in_text)
 
 
-def _checked_args(original: Any) -> Any:
-    """Return ADK's step between validation and the tool's function, with the check of the gate."""
-
-    @functools.wraps(original)
-    def prepare(tool: FunctionTool, args: dict[str, Any], tool_context: ToolContext) -> Any:
-        running = _running.get()
-        if running is not None and running.tool is tool and not _asks_tool.get():
-            parameters = _parameters(tool)
-            if parameters["properties"]:
-                check_validated(_as_shown(parameters, args))
-        return original(tool, args, tool_context)
-
-    return prepare
+def _prepare_args(
+    original: Any, tool: FunctionTool, args: dict[str, Any], tool_context: ToolContext
+) -> Any:
+    """Compare arguments between ADK's validation and the tool's function."""
+    running = _running.get()
+    if running is not None and running.tool is tool and not _asks_tool.get():
+        parameters = _parameters(tool)
+        if parameters["properties"]:
+            check_validated(_as_shown(parameters, args))
+    return original(tool, args, tool_context)
 
 
 # -- results

@@ -45,7 +45,6 @@ from sayso.adapters.langchain.tools import (
     load_result,
     observed,
     result_for,
-    run_blocking,
     thread_id,
     with_graph,
     written_arguments,
@@ -55,6 +54,7 @@ from sayso.gate.failures import failure_of
 from sayso.gate.framework import FrameworkCall, FrameworkThread
 from sayso.gate.guarded_runs import Place, current_place, tool_call
 from sayso.gate.os_threads import wrap_method
+from sayso.sync import run_blocking
 
 #: Why a graph on another server cannot be gated.
 REMOTE = "it runs on another server, so guard it there"

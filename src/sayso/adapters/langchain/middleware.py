@@ -34,7 +34,6 @@ from sayso.adapters.langchain.tools import (
     key_of,
     missing_results,
     reviewer_of,
-    run_blocking,
     text_beside,
     thread_id,
 )
@@ -45,7 +44,7 @@ from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool
 from sayso.gate.lease import supersede
 from sayso.policy import Policy
 from sayso.rows import LIVE
-from sayso.sync import read, to_thread, write
+from sayso.sync import read, run_blocking, to_thread, write
 from sayso.types import Request, Terms
 from sayso.views import framework_arguments
 

@@ -10,12 +10,12 @@ import base64
 import functools
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
@@ -50,11 +50,8 @@ from sayso.gate.options import MAX_WORDS
 from sayso.policy import Policy, Predicate
 from sayso.rows import CallStatus
 from sayso.stores.base import Store
-from sayso.sync import call_in_new_thread, context_value, on_loop, read, run_sync
+from sayso.sync import context_value, read, run_blocking
 from sayso.types import Json, Terms
-
-T = TypeVar("T")
-
 
 #: The key in a config under which the running graph is found, inside guarded runs.
 GRAPH = "__sayso_graph"
@@ -354,13 +351,6 @@ def thread_id(config: Mapping[str, Any], default: str | None = None) -> str:
 def reviewer_of(config: Mapping[str, Any]) -> str:
     """Return who answers through LangGraph: ``sayso_by`` in the config."""
     return str((config.get("configurable") or {}).get("sayso_by") or "langgraph")
-
-
-def run_blocking(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine and return its result, in a worker thread if an event loop runs here."""
-    if on_loop():
-        return call_in_new_thread(lambda: run_sync(make()))
-    return run_sync(make())
 
 
 # -- tools and messages

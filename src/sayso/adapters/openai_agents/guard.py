@@ -59,7 +59,6 @@ from sayso.gate.framework import (
     FrameworkThread,
     FrameworkTool,
     check_gate,
-    place_in_call,
 )
 from sayso.gate.guarded_runs import guarded_run
 from sayso.gate.options import check_known
@@ -296,7 +295,7 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
         outer = current_run()
         if outer is None or outer.manual:
             return None
-        place = place_in_call(self.gate)
+        place = super().place()
         return place if place is not None and place.thread == outer.calls.thread else None
 
     async def part(self, input: Any, place: CallPlace) -> Any:

@@ -51,7 +51,7 @@ from sayso.adapters.pydantic_ai.tools import (
 from sayso.errors import InvalidDecision, Paused
 from sayso.gate import Gate, outcomes
 from sayso.gate.coverage import Coverage
-from sayso.gate.framework import CallPlace, FrameworkTool, check_gate, place_in_call
+from sayso.gate.framework import CallPlace, FrameworkTool, check_gate
 from sayso.gate.options import check_taken
 from sayso.gate.run_result import decision_from
 from sayso.policy import Policy
@@ -266,9 +266,6 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
         # The framework makes unanswered calls again, and each finds its row.
         history = await log.closed_messages() if log.prompt is not None else log.messages
         return await self._run(log, log.prompt, history)
-
-    def place(self) -> CallPlace | None:
-        return place_in_call(self.gate)
 
     async def part(self, input: Any, place: CallPlace) -> Any:
         gated: SubAgentGated[Any] = SubAgentGated(self.gate, self.policy, place, stop_signals=True)

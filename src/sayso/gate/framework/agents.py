@@ -17,6 +17,7 @@ from sayso.gate.framework.threads import (
     CallPlace,
     keep_off_loop,
     pending_calls,
+    place_in_call,
     run_name,
     run_of,
     runs_of,
@@ -109,9 +110,10 @@ class FrameworkAgent:
         return self._raw.get(run)
 
     def place(self) -> CallPlace | None:
-        """Return the place inside another agent's call: ``place_in_call(self.gate)`` in an adapter
-        that implements ``part``."""
-        return None
+        """Return the place inside another agent's call, if the adapter implements ``part``."""
+        if type(self).part is FrameworkAgent.part:
+            return None
+        return place_in_call(self.gate)
 
     async def part(self, input: Any, place: CallPlace) -> Any:
         """Run the framework inside a call of another agent: without a thread, and with the stored

@@ -34,7 +34,7 @@ from sayso.rows import LIVE, OPEN, Call, CallStatus, Run, RunStatus
 from sayso.stores.address import is_in_memory
 from sayso.stores.base import Query, Store
 from sayso.stores.row_checks import request_in
-from sayso.sync import call_in_new_thread, on_loop, read, run_sync, write
+from sayso.sync import read, run_blocking, write
 from sayso.types import Json, Request, Terms, ToolCall, Verdict
 
 _UNASKABLE = (
@@ -302,9 +302,7 @@ class FrameworkThread:
     @classmethod
     def inner_sync(cls, place: Place, call: FrameworkCall) -> Outcome:
         """Complete such a call where the framework runs a tool without awaiting it."""
-        if on_loop():
-            return call_in_new_thread(lambda: run_sync(cls.inner(place, call)))
-        return run_sync(cls.inner(place, call))
+        return run_blocking(lambda: cls.inner(place, call))
 
     async def _mismatch(self, row: Call, call: FrameworkCall, wrote: str) -> str:
         """Return what to tell the model if the row is not the call that the framework makes now.

@@ -14,7 +14,7 @@ from sayso.errors import InvalidCall, NotExecuted
 from sayso.gate.plan import UNSTABLE
 from sayso.policy import Predicate
 from sayso.rows import Call, Tool
-from sayso.sync import call_in_new_thread, context_value, on_loop, run_sync
+from sayso.sync import context_value, run_blocking
 from sayso.types import Declared, Json, Terms, Verdict
 
 #: The terms of an agent that is used as a tool: it has no effect itself, and its calls have rows.
@@ -120,44 +120,9 @@ class ChangedArguments(NotExecuted):
     """The framework made other arguments of what the model wrote than were approved."""
 
 
-class _ArgumentsCheck:
-    """Compares the arguments of a run, as the framework validated them, with those of the row.
-
-    If people were shown the call, they are the same or the call is refused. If not, the rules
-    judge those of the run.
-    """
-
-    def __init__(
-        self,
-        row: Call,
-        tool: FrameworkTool,
-        judge: Callable[[dict[str, Json]], Coroutine[Any, Any, Terms]],
-    ) -> None:
-        self._row = row
-        self._tool = tool
-        self._judge = judge
-        self.error: ChangedArguments | None = None
-
-    def __call__(self, validated: Mapping[str, Json]) -> None:
-        try:
-            text = self._tool.validated_text(validated)
-            same = text == self._row.args or (not self._row.asked and self._allowed(text))
-        except InvalidCall:
-            same = False
-        if not same:
-            self.error = ChangedArguments(
-                f"{UNSTABLE}: make the validators of {self._tool.name} return the same value each "
-                "time. Nothing was run"
-            )
-            raise self.error
-
-    def _allowed(self, text: str) -> bool:
-        judged = self._judge(codec.loads(text))
-        terms = call_in_new_thread(lambda: run_sync(judged)) if on_loop() else run_sync(judged)
-        return terms.verdict is Verdict.ALLOW
-
-
-_check: ContextVar[_ArgumentsCheck | None] = ContextVar("sayso_arguments_check", default=None)
+_check: ContextVar[Callable[[Mapping[str, Json]], None] | None] = ContextVar(
+    "sayso_arguments_check", default=None
+)
 
 
 def check_validated(validated: Mapping[str, Json]) -> None:
@@ -180,14 +145,35 @@ def checked_arguments(
 ) -> Iterator[None]:
     """Make ``check_validated`` compare arguments with those of this row inside ``with``.
 
-    Raise its error at the end, whatever the framework made of it.
+    If people were shown the call, they are the same or the call is refused. If not, the rules
+    judge those of the run. Raise the refusal at the end, whatever the framework made of it.
     """
-    check = _ArgumentsCheck(row, tool, judge)
+    refusals: list[ChangedArguments] = []
+
+    def check(validated: Mapping[str, Json]) -> None:
+        try:
+            text = tool.validated_text(validated)
+            if text == row.args:
+                return
+            if not row.asked:
+                terms = run_blocking(lambda: judge(codec.loads(text)))
+                if terms.verdict is Verdict.ALLOW:
+                    return
+        except InvalidCall:
+            pass
+        refusals.append(
+            ChangedArguments(
+                f"{UNSTABLE}: make the validators of {tool.name} return the same value each time. "
+                "Nothing was run"
+            )
+        )
+        raise refusals[0]
+
     try:
         with context_value(_check, check):
             yield
     except Exception:
-        if check.error is None:
+        if not refusals:
             raise
-    if check.error is not None:
-        raise check.error
+    if refusals:
+        raise refusals[0]
