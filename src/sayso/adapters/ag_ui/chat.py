@@ -96,14 +96,14 @@ class RunChat(Chat):
             return self.response(posted, by, view, opening, stale=True)
         view, calls = await read(self.store, self._continued, posted)
         answers = [(calls[entry.call], entry) for entry in posted.resume if entry.call in calls]
-        decided, errors = await self.record(answers, decision_on, by)
+        errors = await self.record(answers, decision_on, by)
         # A dismissal that does not count is none: clients have to cover what they cannot decide.
         resolved = {entry.call: entry for entry in posted.resume if not entry.cancelled}
         problems = [error for call, error in errors.items() if call in resolved]
         problems += [no_request(resolved[call].id) for call in resolved if call not in calls]
         run_task = None
         if view.run is not None and view.run.status in LIVE:
-            run_task = await self.resumed(view, decided, errors)
+            run_task = await self.resumed(view)
         return self.response(posted, by, view, run_task, stale=True, problems=problems)
 
     def _continued(self, posted: RunInput) -> tuple[RunView, dict[str, Call]]:

@@ -114,7 +114,7 @@ def guard(
                 "guard(...) of a workflow takes checkpoints='a folder', where the framework stores "
                 "its progress, and no other option"
             )
-        return GuardedWorkflow(agent, gate, policy, ungated=ungated, **options)
+        return GuardedWorkflow(agent, gate, policy, Coverage(ungated), **options)
     if isinstance(agent, WorkflowAgent):
         raise TypeError(
             "the requests of a workflow get lost in its as_agent(): guard the workflow itself, "
@@ -122,7 +122,7 @@ def guard(
         )
     if isinstance(agent, SupportsAgentRun):
         check_taken(options, agent.run, "messages", "session", "stream")
-        return Guarded(agent, gate, policy, ungated=ungated, **options)
+        return Guarded(agent, gate, policy, Coverage(ungated), options)
     raise TypeError(
         f"guard(...) takes an agent, a workflow of WorkflowBuilder, or a function that builds one, "
         f"not {type(agent).__name__}"
@@ -151,12 +151,10 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
         self,
         agent: Any,
         gate: Gate,
-        policy: Policy | None = None,
-        *,
-        ungated: Iterable[str] = (),
-        **options: Any,
+        policy: Policy | None,
+        coverage: Coverage,
+        options: dict[str, Any],
     ) -> None:
-        coverage = Coverage(ungated)
         super().__init__(gate, policy, coverage)
         if isinstance(agent, RawAgent):
             check_layers(agent)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -99,12 +99,11 @@ class GuardedWorkflow(LoggedAgent[MessageLog]):
         self,
         workflow: Workflow | Callable[[], Workflow],
         gate: Gate,
-        policy: Policy | None = None,
-        *,
+        policy: Policy | None,
+        coverage: Coverage,
         checkpoints: Checkpoints,
-        ungated: Iterable[str] = (),
     ) -> None:
-        super().__init__(gate, policy, Coverage(ungated))
+        super().__init__(gate, policy, coverage)
         self._workflow = workflow
         self._checkpoints = checkpoints
         if isinstance(workflow, Workflow):

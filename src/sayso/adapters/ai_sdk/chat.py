@@ -123,9 +123,9 @@ class UiChat(Chat):
                 if answer["toolCallId"] in open_calls
             ]
             means = partial(decision_on, request=request, recipe=self.recipe)
-            decided, errors = await self.record(answers, means, by)
+            errors = await self.record(answers, means, by)
             problems = {call: str(error) for call, error in errors.items()}
-            run_task = await self.resumed(live, decided, problems)
+            run_task = await self.resumed(live)
         held = client_message(request.held.get(request.continues))
         writer = StreamWriter(held, recipe=self.recipe, problems=problems)
         run_task = run_task if live is view else None

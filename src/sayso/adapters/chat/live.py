@@ -13,7 +13,7 @@ import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -76,11 +76,10 @@ class RunTask:
 
 
 _MOST_REMEMBERED = 1000
-#: Events that report a new reply in the store, and calls whose status changed.
-_NEW_REPLY = frozenset(("ToolCalled", "Requested"))
-_CALL_CHANGED = frozenset(("ToolEnded", "ToolPaused", "ToolClosed"))
-#: Of the other events, only text and answers change what is shown.
-_WAKES = _NEW_REPLY | _CALL_CHANGED | {"Text", "Answered"}
+#: Events that report a change in the store. Of the others, only text changes what is shown.
+_STORED = frozenset(
+    ("ToolCalled", "Requested", "Answered", "ToolEnded", "ToolPaused", "ToolClosed")
+)
 
 #: A message: its chat, the id that the client gave it, and its text.
 PostedMessage = tuple[str, str, str]
@@ -128,10 +127,9 @@ class AgentListener:
             self.drafts[event.run].text += event.text
         elif kind in ("Ended", "Errored"):
             self.drafts.pop(event.run, None)
-        if kind in _WAKES:
-            answered = event.request.id if kind == "Answered" else ""
+        if kind in _STORED or kind == "Text":
             for signal in self._signals.get(event.thread, ()):
-                signal.notify(kind in _NEW_REPLY, kind in _CALL_CHANGED, answered)
+                signal.notify(kind in _STORED)
 
     def remember_posted(self, message: PostedMessage, run_task: RunTask) -> None:
         """Remember a posted message, and until its run is over, that it is new input."""
@@ -176,15 +174,6 @@ _QUIET_SECONDS = 0.05
 _TOGETHER_SECONDS = 0.01
 
 
-@dataclass(slots=True)
-class Changes:
-    """What has changed in a thread: possibly anything (``stale``), its calls, or these requests."""
-
-    stale: bool = False
-    calls: bool = False
-    answered: set[str] = field(default_factory=set)
-
-
 class ChangeSignal:
     """Wake a response on its event loop when its thread changes, in this process or through the
     store.
@@ -198,7 +187,7 @@ class ChangeSignal:
         self._store = store
         self._listener = listener
         self._loop = asyncio.get_running_loop()
-        self._news = Changes()
+        self._stale = False
         self._woken = asyncio.Event()
         #: When it may wake again, and the timer for that.
         self._next = self._loop.time() + _TOGETHER_SECONDS
@@ -207,22 +196,18 @@ class ChangeSignal:
         self._subscription: Subscription | None = None
         listener.open(self)
 
-    def notify(self, stale: bool = True, calls: bool = False, answered: str = "") -> None:
-        """Report a change, from any OS thread. Without arguments set, there is new text."""
+    def notify(self, stale: bool = True) -> None:
+        """Report a change in the store, or else new text, from any OS thread."""
         if asyncio._get_running_loop() is self._loop:  # None outside of a loop
-            self._add_change(stale, calls, answered)
+            self._add_change(stale)
             return
         try:
-            self._loop.call_soon_threadsafe(self._add_change, stale, calls, answered)
+            self._loop.call_soon_threadsafe(self._add_change, stale)
         except RuntimeError:
             self.close()  # the loop was closed, so nothing waits
 
-    def _add_change(self, stale: bool, calls: bool, answered: str) -> None:
-        news = self._news
-        news.stale = news.stale or stale
-        news.calls = news.calls or calls
-        if answered:
-            news.answered.add(answered)
+    def _add_change(self, stale: bool) -> None:
+        self._stale = self._stale or stale
         if self._later is None:
             if self._loop.time() < self._next:
                 self._later = self._loop.call_at(self._next, self._wake)
@@ -243,7 +228,7 @@ class ChangeSignal:
             task.add_done_callback(self._over)
 
     def _over(self, _: object) -> None:
-        self._news.stale = True
+        self._stale = True
         self._wake()
 
     async def wait(self, seconds: float) -> bool:
@@ -252,7 +237,7 @@ class ChangeSignal:
             if await self._woken_within(min(_QUIET_SECONDS, seconds)):
                 return True
             self._subscription = self._store.subscribe(self.thread, self.notify)
-            self._news.stale = True  # by changes before the subscription
+            self._stale = True  # by changes before the subscription
             return True
         return await self._woken_within(seconds)
 
@@ -264,10 +249,10 @@ class ChangeSignal:
         self._woken.clear()
         return woken
 
-    def news(self) -> Changes:
-        """Return what has changed since the last call."""
-        news, self._news = self._news, Changes()
-        return news
+    def was_stale(self) -> bool:
+        """Return whether the store has changed since the last call."""
+        stale, self._stale = self._stale, False
+        return stale
 
     def close(self) -> None:
         self._listener.close(self)

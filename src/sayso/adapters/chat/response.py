@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sayso import codec
-from sayso.adapters.chat.live import AgentListener, Changes, ChangeSignal, RunTask
+from sayso.adapters.chat.live import AgentListener, ChangeSignal, RunTask
 from sayso.adapters.chat.views import RunView
 from sayso.errors import SaysoError
 from sayso.sync import read
@@ -89,7 +89,8 @@ class ChatResponse:
                     text = ""
                     while not await signal.wait(KEEP_ALIVE_SECONDS):
                         yield KEEP_ALIVE
-                    await self._catch_up(signal.news())
+                    if signal.was_stale():
+                        await self._read_all()
                 text += _framed(await self.news())
             except SaysoError as failure:  # the store cannot be reached
                 error = failure
@@ -101,13 +102,6 @@ class ChatResponse:
         """Read everything again, including what the task wrote if it was over before."""
         self._over = self.run_task is not None and self.run_task.task.done()
         await read(self.view.store, self.view.refresh)
-
-    async def _catch_up(self, news: Changes) -> None:
-        view = self.view
-        if news.stale:
-            await self._read_all()
-        elif news.calls or (news.answered and any(c.id in news.answered for c in view.waiting)):
-            await read(view.store, view.refresh_calls)
 
     async def _has_more(self, signal: ChangeSignal) -> bool:
         """Return whether there is more to come. Resumes a run that is ready and not running."""

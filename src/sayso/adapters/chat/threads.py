@@ -7,7 +7,7 @@ made anywhere else. If it does not count, the request stays pending, and the wir
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -122,44 +122,29 @@ class Chat:
         answers: Iterable[tuple[Call, A]],
         decision_on: Callable[[Call, A], Decision | None],
         by: Reviewer,
-    ) -> tuple[set[str], dict[str, SaysoError]]:
-        """Record decisions. Return the decided calls, and what is wrong with other answers.
+    ) -> dict[str, SaysoError]:
+        """Record decisions. Return what is wrong with answers that do not count, by call.
 
         ``decision_on`` returns what an answer means, bound to what was shown; None if nothing.
         """
         inbox = Inbox(self.store, judge=partial(judge_edit, self.agent))
-        decided: set[str] = set()
         problems: dict[str, SaysoError] = {}
         for call, answer in answers:
             try:
                 decision = decision_on(call, answer)
                 if decision is not None:
                     await inbox.decide(call.id, decision, by=by, channel=CHANNEL)
-                    decided.add(call.id)
                     problems.pop(call.id, None)
             except StoreError:
                 raise
             except SaysoError as error:
                 problems[call.id] = error
-        return decided, problems
+        return problems
 
-    async def resumed(
-        self, live: RunView, decided: Collection[str], problems: Collection[str]
-    ) -> RunTask | None:
+    async def resumed(self, live: RunView) -> RunTask | None:
         """Resume a run that can continue: decided calls run now, even without a reader."""
-        if await read(self.store, self._due, live, decided, problems):
-            return RunTask(self.agent.stream_resume(live.id))
-        return None
-
-    @staticmethod
-    def _due(live: RunView, decided: Collection[str], problems: Collection[str]) -> bool:
-        """Return whether the run can continue. After a final decision, only its calls are read."""
-        if decided and not problems:
-            live.refresh_calls()
-            if not any(call.id in decided for call in live.waiting):
-                return True
-        live.refresh()
-        return not live.idle
+        await read(self.store, live.refresh_calls)
+        return None if live.idle else RunTask(self.agent.stream_resume(live.id))
 
 
 def shown_digest(call: Call) -> str:

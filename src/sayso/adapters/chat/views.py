@@ -171,27 +171,28 @@ class RunView:
 
     def refresh(self, run: Run | None = None) -> None:
         """Read the run (unless it is given), new replies, and its open calls."""
-        self.run = run or self.store.run(self.id)
-        if self.run is None:
-            return
         mark = f'"run":{codec.dumps(self.id)}'
-        for seq, body in self.store.messages(self.thread, self._seen):
+        run = run or self.store.run(self.id)
+        for seq, body in () if run is None else self.store.messages(self.thread, self._seen):
             self._seen = seq
             if mark in body:
                 message = codec.loads(body)
                 if message.get("run") == self.id and message["role"] == "assistant":
                     self.replies.append(_reply(message))
-        self.refresh_calls()
-        self.idle = self._is_idle(self.run)
+        self.refresh_calls(run)
 
-    def refresh_calls(self) -> None:
-        """Read only the calls that are still open."""
+    def refresh_calls(self, run: Run | None = None) -> None:
+        """Read only the run (unless it is given) and its open calls."""
+        self.run = run or self.store.run(self.id)
+        if self.run is None:
+            return
         for reply in self.replies[self._settled :]:
             self.fill(reply)
         for reply in self.replies[self._settled :]:
             if not all(slot.is_final for slot in reply.slots):
                 break
             self._settled += 1
+        self.idle = self._is_idle(self.run)
 
     def _is_idle(self, run: Run) -> bool:
         if run.status not in LIVE:

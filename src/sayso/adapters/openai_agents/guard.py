@@ -239,7 +239,8 @@ def guard(
     unless ``ungated`` names it.
     """
     check_gate(gate, policy)
-    return Guarded(agent, gate, policy, ungated=ungated, **options)
+    check_known(options, Options)
+    return Guarded(agent, gate, policy, Coverage(ungated), options)
 
 
 class Guarded(StreamingAgent[ItemLog, Stream]):
@@ -255,14 +256,11 @@ class Guarded(StreamingAgent[ItemLog, Stream]):
         self,
         agent: Agent[Any],
         gate: Gate,
-        policy: Policy | None = None,
-        *,
-        ungated: Iterable[str] = (),
-        **options: Unpack[Options],
+        policy: Policy | None,
+        coverage: Coverage,
+        options: Options,
     ) -> None:
-        check_known(options, Options)
         install()
-        coverage = Coverage(ungated)
         super().__init__(gate, policy, coverage)
         self._context = options.pop("context", None)
         self._config = options.pop("run_config", None) or RunConfig()

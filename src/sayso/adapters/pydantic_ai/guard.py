@@ -83,7 +83,7 @@ def guard(
     if not isinstance(agent, AbstractAgent):
         raise TypeError(f"guard(...) takes an Agent of pydantic-ai, not {type(agent).__name__}")
     check_taken(options, agent.run, *_OURS)
-    return Guarded(agent, gate, policy, ungated=ungated, **options)
+    return Guarded(agent, gate, policy, Coverage(ungated), options)
 
 
 class MessageLog(ConversationLog):
@@ -209,12 +209,10 @@ class Guarded(StreamingAgent[MessageLog, Stream]):
         self,
         agent: Agent[Any, Any],
         gate: Gate,
-        policy: Policy | None = None,
-        *,
-        ungated: Iterable[str] = (),
-        **options: Any,
+        policy: Policy | None,
+        coverage: Coverage,
+        options: dict[str, Any],
     ) -> None:
-        coverage = Coverage(ungated)
         super().__init__(gate, policy, coverage)
         self._agent = agent
         self.options = options
