@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator
+import threading
 from itertools import count
 from typing import Any
 
 import pytest
 from served import Serve, Served, mailer
+from waiting import until
 
+import sayso
 from sayso.adapters.chat.views import RunView
 from sayso.errors import StoreError
-from sayso.server.responses import TextStreamResponse
-from sayso.testing import say
+from sayso.server.service import Limits
+from sayso.testing import ScriptedModel, call, say
 
 WORDS = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Welcome ana"}]}
 
@@ -64,71 +65,26 @@ def test_lost_store_ends_the_stream_with_an_error(
     assert said.text.endswith("data: [DONE]\n\n")
 
 
-class Reader:
-    """The two ends of a connection, as ASGI sees them."""
+def test_reader_who_leaves_frees_the_stream(serve: Serve) -> None:
+    asked, answered = threading.Event(), threading.Event()
 
-    def __init__(self) -> None:
-        self.sent: list[dict[str, Any]] = []
-        self.gone = asyncio.Event()
-        self.heard = asyncio.Event()
+    @sayso.tool
+    def look() -> str:
+        asked.set()
+        answered.wait(60)
+        return "nothing"
 
-    async def receive(self) -> dict[str, Any]:
-        await self.gone.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(self, message: Any) -> None:
-        self.sent.append(message)
-        if message["type"] == "http.response.body":
-            self.heard.set()
-
-
-class Story:
-    """Pieces that may wait for ever after the first; it is known when they are closed."""
-
-    def __init__(self, *, waits: bool) -> None:
-        self.waits = waits
-        self.closed = False
-
-    async def pieces(self) -> AsyncGenerator[str, None]:
-        try:
-            yield "once "
-            if self.waits:
-                await asyncio.Event().wait()
-            yield "upon a time. END"
-            raise AssertionError("nothing is asked for after the end")
-        finally:
-            self.closed = True
-
-
-async def test_last_piece_ends_the_answer() -> None:
-    reader, story = Reader(), Story(waits=False)
-    await TextStreamResponse(story.pieces(), {"x-a": "b"}, "END")({}, reader.receive, reader.send)
-    start, *bodies = reader.sent
-    assert start["headers"] == [(b"x-a", b"b")]
-    assert [(m["body"], m["more_body"]) for m in bodies] == [
-        (b"once ", True),
-        (b"upon a time. END", False),
-    ]
-    assert story.closed
-
-
-async def test_disconnected_reader_closes_the_stream() -> None:
-    reader, story = Reader(), Story(waits=True)
-    response = TextStreamResponse(story.pieces(), {}, "END")
-    answering = asyncio.ensure_future(response({}, reader.receive, reader.send))
-    await asyncio.wait_for(reader.heard.wait(), 60)
-    reader.gone.set()
-    await asyncio.wait_for(answering, 60)  # and it is no error
-    assert story.closed
-    assert reader.sent[-1]["more_body"]
-
-
-async def test_server_stop_cancels_the_stream() -> None:
-    reader, story = Reader(), Story(waits=True)
-    response = TextStreamResponse(story.pieces(), {}, "END")
-    answering = asyncio.ensure_future(response({}, reader.receive, reader.send))
-    await asyncio.wait_for(reader.heard.wait(), 60)
-    answering.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(answering, 60)
-    assert story.closed
+    model = ScriptedModel([call("look", {}), *[say("Hello.")] * 3])
+    agent = sayso.Agent("watcher", model=model, tools=[look])
+    server = serve(agents=[agent], limits=Limits(streams=1))
+    ana = server.client(server.token("ana"))
+    with ana.stream("POST", "/api/chat", json={"id": "c1", "messages": [WORDS]}) as answer:
+        assert answer.status_code == 200
+        assert asked.wait(60)
+        assert ana.post("/api/chat", json={"id": "c2", "messages": [WORDS]}).status_code == 429
+    try:
+        until(
+            lambda: ana.post("/api/chat", json={"id": "c2", "messages": [WORDS]}).status_code == 200
+        )
+    finally:
+        answered.set()

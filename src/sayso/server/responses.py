@@ -1,4 +1,4 @@
-"""Responses: JSON, errors, and streams.
+"""Responses: JSON and errors.
 
 Every error has one body, ``{"error": name, "message": what to do}``, and one status, from
 ``STATUS``. The ``handle_*`` functions are the app's exception handlers.
@@ -6,10 +6,8 @@ Every error has one body, ``{"error": name, "message": what to do}``, and one st
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -18,7 +16,6 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from sayso import errors
 from sayso.errors import SaysoError
@@ -195,61 +192,3 @@ async def handle_unexpected_error(request: HttpRequest, error: Exception) -> Res
     log.exception("%s %s failed", request.method, quote(request.url.path), exc_info=error)
     message = "internal error: see the server's log"
     return JsonResponse({"error": "InternalError", "message": message}, 500)
-
-
-# -- streams
-
-
-class TextStreamResponse(Response):
-    """A stream that sends each piece of text at once and stops when the client disconnects.
-
-    A piece that ends with ``last``, if given, is the final one. Unlike Starlette's
-    ``StreamingResponse``, it needs no task group, so a short chat answer costs less CPU.
-    """
-
-    def __init__(
-        self, pieces: AsyncGenerator[str, None], headers: Mapping[str, str], last: str | None = None
-    ) -> None:
-        self.status_code = 200
-        self.background = None
-        self._pieces = pieces
-        self._last = last
-        self.raw_headers = [(n.encode("latin-1"), v.encode("latin-1")) for n, v in headers.items()]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        task = asyncio.current_task()
-        disconnected = False
-        assert task is not None
-
-        def cancel(_: object) -> None:
-            nonlocal disconnected
-            disconnected = task.cancel()
-
-        watcher = asyncio.ensure_future(_until_disconnect(receive))
-        watcher.add_done_callback(cancel)
-        try:
-            try:
-                await self._send(send)
-            finally:
-                watcher.remove_done_callback(cancel)
-                watcher.cancel()
-                await self._pieces.aclose()
-        except asyncio.CancelledError:
-            if not disconnected or task.uncancel():
-                raise  # the server cancelled us as well
-
-    async def _send(self, send: Send) -> None:
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
-        async for piece in self._pieces:
-            more = self._last is None or not piece.endswith(self._last)
-            body = {"type": "http.response.body", "body": piece.encode(), "more_body": more}
-            await send(body)
-            if not more:
-                return
-        await send({"type": "http.response.body", "body": b""})
-
-
-async def _until_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

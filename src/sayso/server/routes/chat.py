@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request
 from pydantic import Field
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from sayso import codec
 from sayso.adapters import ag_ui, ai_sdk
@@ -23,7 +23,7 @@ from sayso.errors import NotFound
 from sayso.server.access import until_access_ends
 from sayso.server.auth import CurrentChatUser, Identity, count_stream
 from sayso.server.openapi import Routes, event_stream, text_errors
-from sayso.server.responses import JsonResponse, TextStreamResponse, plain_text_errors
+from sayso.server.responses import JsonResponse, plain_text_errors
 from sayso.server.schemas import ChatView, Messages, page_of, read_json
 from sayso.server.service import CurrentService, Service, service_of
 from sayso.stores.row_checks import if_readable
@@ -87,7 +87,7 @@ def _chat_router(*, recipe: bool) -> APIRouter:
             chat_id = str(body.get("id", "")) if isinstance(body, dict) else ""
             stack.enter_context(service.worker.leaving(chat_id))
             frames = await ai_sdk.stream(body, chosen, by=who.reviewer, recipe=recipe)
-            return _streamed(service, who, frames, stack, ai_sdk.HEADERS, ai_sdk.DONE)
+            return _streamed(service, who, frames, stack, ai_sdk.HEADERS)
 
     async def resume_chat(
         request: Request, who: CurrentChatUser, chat_id: ChatId, agent: AgentName = None
@@ -99,7 +99,7 @@ def _chat_router(*, recipe: bool) -> APIRouter:
             frames = await ai_sdk.follow(chosen, chat_id, by=who.reviewer, recipe=recipe)
             if frames is None:
                 return Response(status_code=204)
-            return _streamed(service, who, frames, stack, ai_sdk.HEADERS, ai_sdk.DONE)
+            return _streamed(service, who, frames, stack, ai_sdk.HEADERS)
 
     async def list_messages(
         request: Request, who: CurrentChatUser, chat_id: ChatId, agent: AgentName = None
@@ -159,7 +159,6 @@ def _streamed(
     frames: AsyncGenerator[str, None],
     opened: ExitStack,
     headers: Mapping[str, str],
-    last: str | None = None,
 ) -> Response:
     """Stream an answer for as long as the caller has access, then close what was opened for it."""
     until_end = opened.pop_all()
@@ -173,7 +172,7 @@ def _streamed(
 
     streamed = pieces()
     weakref.finalize(streamed, until_end.close)  # the client may leave before the first frame
-    return TextStreamResponse(streamed, headers, last)
+    return StreamingResponse(streamed, headers=headers)
 
 
 # -- AG-UI
