@@ -191,6 +191,19 @@ async def to_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     return await _store_threads().run(partial(function, *args, **kwargs))
 
 
+def in_thread(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Make an async function of a blocking one, which is called as ``to_thread`` calls it."""
+
+    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        return await to_thread(function, *args, **kwargs)
+
+    signature = inspect.signature(function)
+    update_wrapper(call, function)
+    del call.__wrapped__  # type: ignore[attr-defined]  # or frameworks would take it for blocking
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    return call
+
+
 class Readable(Protocol):
     """A store to read from. ``quick_reads`` is true if a read takes microseconds."""
 

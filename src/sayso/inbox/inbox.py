@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack, cast
 
 from sayso import codec
 from sayso.engine.commands import (
@@ -83,7 +83,7 @@ from sayso.stores.nested_runs import (
     finish_decision,
 )
 from sayso.stores.row_checks import if_readable, refusals_in, tool_of
-from sayso.sync import CommitWaiter, read, sync_twin, to_thread, write, write_built
+from sayso.sync import CommitWaiter, in_thread, read, sync_twin, to_thread, write, write_built
 from sayso.types import (
     KINDS,
     NO_ARGS,
@@ -369,20 +369,23 @@ class Inbox:
 
     # -- reading
 
-    async def pending(self, **filters: Unpack[Filters]) -> Page:
+    @in_thread
+    def pending(self, **filters: Unpack[Filters]) -> Page:
         """Return pending requests, oldest first.
 
         Filters: kind, agent, tool, thread, run, risk, q, sort, after, limit.
         """
-        return await to_thread(self._page, {"status": "pending", **filters})
+        return self._page({"status": "pending", **filters})
 
-    async def history(self, **filters: Unpack[Filters]) -> Page:
+    @in_thread
+    def history(self, **filters: Unpack[Filters]) -> Page:
         """Return decided and closed requests, newest first. Takes the same filters, and status."""
-        return await to_thread(self._page, {"status": "closed", "sort": "newest", **filters})
+        return self._page({"status": "closed", "sort": "newest", **filters})
 
-    async def search(self, **filters: Unpack[Filters]) -> Page:
+    @in_thread
+    def search(self, **filters: Unpack[Filters]) -> Page:
         """Return requests of any status, or of one: a request status or ``closed``."""
-        return await to_thread(self._page, {"status": "any", **filters})
+        return self._page({"status": "any", **filters})
 
     def _page(self, filters: Mapping[str, Any]) -> Page:
         rows, following = self._reader.page(filters)
@@ -430,12 +433,10 @@ class Inbox:
                     seconds.append(due_in.total_seconds() + 0.001)
                 await commits.wait(max(min(seconds), 0.001))
 
-    async def events(self, request: Request | str) -> list[Event]:
+    @in_thread
+    def events(self, request: Request | str) -> list[Event]:
         """Return the events of a request, in order."""
-        request_id = _id_of(request)
-        return await to_thread(
-            lambda: self.store.call_events(self._reader.call(request_id).id, _MAX_EVENTS)
-        )
+        return self.store.call_events(self._reader.call(_id_of(request)).id, _MAX_EVENTS)
 
     def watch(self, after: str | None = None) -> AsyncIterator[Event]:
         """Yield events as they are committed, by this process or another.
@@ -474,12 +475,10 @@ class Inbox:
                 await commits.wait(_POLL_SECONDS)
         return batch
 
-    async def reveal(self, request: Request | str, *, by: str | Reviewer) -> None:
+    @in_thread
+    def reveal(self, request: Request | str, *, by: str | Reviewer) -> None:
         """Record that ``by`` is about to see the masked secrets of a request."""
-        await to_thread(self._reveal, _id_of(request), by)
-
-    def _reveal(self, request_id: str, by: str | Reviewer) -> None:
-        call = self._reader.call(request_id)
+        call = self._reader.call(_id_of(request))
         name = reviewer_of(self.store, by, None).name
         body = {"request": call.id, "digest": call.digest}
         self.store.transact(Note(thread=call.thread, type="revealed", actor=name, body=body))
@@ -534,7 +533,8 @@ class Inbox:
             return await read(self.store, self._reader.request, decided)
         return self._reader.request(decided)  # does not block: ``_command`` cached the tool
 
-    async def undo(
+    @in_thread
+    def undo(
         self,
         request: Request | str,
         *,
@@ -547,16 +547,13 @@ class Inbox:
         revoked, and the arguments of an edit are as they were before it. Raises ``NotAllowed`` if
         another person decided, and ``Conflict`` if it is too late.
         """
-        command = await to_thread(self._undo_command, _id_of(request), by, token)
-        (reopened,) = await write(self.store, command)
-        return await read(self.store, self._reader.request, reopened)
-
-    def _undo_command(self, request_id: str, by: str | Reviewer | None, token: str | None) -> Undo:
         reviewer = reviewer_of(self.store, by, token)
-        call = self._reader.call(request_id)
+        call = self._reader.call(_id_of(request))
         note = codec.loads(call.held.undo) if call.held and call.held.undo else {}
-        grant = note.get("grant", "")
-        return Undo(thread=call.thread, run=call.run, call=call.id, by=reviewer, grant=grant)
+        place = {"thread": call.thread, "run": call.run, "call": call.id}
+        undo = Undo(**place, by=reviewer, grant=note.get("grant", ""))
+        (reopened,) = self.store.transact(undo)
+        return self._reader.request(reopened)
 
     def _command(
         self,
@@ -715,7 +712,8 @@ class Inbox:
                 results.append(DecisionResult(request.id, None, error))
         return results
 
-    async def cancel(
+    @in_thread
+    def cancel(
         self,
         target: Request | str,
         *,
@@ -728,15 +726,13 @@ class Inbox:
         Calls that have not started never will. Raises ``Conflict`` if a call is running, in doubt
         or finished.
         """
-        await to_thread(self._cancel, _id_of(target), by, reason, superseded)
-
-    def _cancel(self, target: str, by: str | Reviewer, reason: str, superseded: bool) -> None:
+        target_id = _id_of(target)
         reason = checked_text(reason, "reason")
         name = reviewer_of(self.store, by, None).name
-        call = self.store.call(checked_text(target, "target"))
-        run = self.store.run(target)
+        call = self.store.call(target_id)
+        run = self.store.run(target_id)
         if call is None and run is None:
-            raise NotFound(f"no request and no run {target!r:.80}")
+            raise NotFound(f"no request and no run {target_id!r:.80}")
         if call is not None:
             place = {"thread": call.thread, "run": call.run, "call": call.id}
             self.store.transact(Cancel(**place, by=name, reason=reason, superseded=superseded))
@@ -748,7 +744,8 @@ class Inbox:
 
     # -- grants
 
-    async def preview_grant(
+    @in_thread
+    def preview_grant(
         self,
         request: Request | str,
         grant: Mapping[str, Any],
@@ -761,29 +758,21 @@ class Inbox:
         Its replay judges the calls for which ``sees`` returns True. Raises ``InvalidDecision`` if
         the grant could not be given.
         """
-        return await to_thread(self._preview_grant, _id_of(request), grant, by, sees)
-
-    def _preview_grant(
-        self,
-        request_id: str,
-        wanted: Mapping[str, Any],
-        by: str | Reviewer,
-        sees: Callable[[Call], bool],
-    ) -> GrantPreview:
-        call = self._reader.call(request_id)
-        grant = new_grant(call, wanted, reviewer_of(self.store, by, None), self.store.now())
+        call = self._reader.call(_id_of(request))
+        given = new_grant(call, grant, reviewer_of(self.store, by, None), self.store.now())
         past, pending = (
-            tuple(map(self._reader.request, covered_calls(self.store, call, grant, status)))
+            tuple(map(self._reader.request, covered_calls(self.store, call, given, status)))
             for status in ("closed", "pending")
         )
-        replay = self._replay_grant(grant, sees)
-        return GrantPreview(grant, tuple(grant_scopes(call)), past, pending, replay)
+        replay = self._replay_grant(given, sees)
+        return GrantPreview(given, tuple(grant_scopes(call)), past, pending, replay)
 
     def _replay_grant(self, grant: Grant, sees: Callable[[Call], bool]) -> Replay:
         since = self.store.now() - _REPLAYED_FOR
         return replay_grant(self.store, grant, since, MOST_REPLAYED, sees)
 
-    async def suggestions(
+    @in_thread
+    def suggestions(
         self,
         *,
         by: str | Reviewer | None = None,
@@ -794,11 +783,6 @@ class Inbox:
 
         Requests and replays have the calls for which ``sees`` returns True.
         """
-        return await to_thread(self._suggestions, by, token, sees)
-
-    def _suggestions(
-        self, by: str | Reviewer | None, token: str | None, sees: Callable[[Call], bool]
-    ) -> list[Suggestion]:
         reviewer = reviewer_of(self.store, by, token)
         suggestions: list[Suggestion] = []
         for grant, pattern in self._suggested(reviewer):
@@ -827,7 +811,8 @@ class Inbox:
     def _suggested(self, reviewer: Proven) -> Iterator[tuple[Grant, Pattern]]:
         return suggested_patterns(self.store, reviewer, self._judge, self._reader.tool)
 
-    async def accept_suggestion(
+    @in_thread
+    def accept_suggestion(
         self,
         suggestion: Suggestion | str,
         *,
@@ -840,27 +825,21 @@ class Inbox:
         Raises ``NotFound`` if nothing suggests it any more.
         """
         name = suggestion.id if isinstance(suggestion, Suggestion) else suggestion
-        command = await to_thread(self._acceptance, name, ends_in, by, token)
-        (grant,) = await write(self.store, command)
-        done: Grant = grant
-        return done
-
-    def _acceptance(
-        self, name: str, ends_in: float, by: str | Reviewer | None, token: str | None
-    ) -> GiveGrant:
         reviewer = reviewer_of(self.store, by, token)
         for grant, pattern in self._suggested(reviewer):
             if suggestion_id(grant, pattern) == name:
                 example = pattern.examples[0]
                 given = suggested_grant(pattern, reviewer, self.store.now(), ends_in)
                 place = {"thread": example.thread, "run": example.run, "call": example.id}
-                return GiveGrant(**place, grant=given, by=reviewer)
+                (done,) = self.store.transact(GiveGrant(**place, grant=given, by=reviewer))
+                return cast(Grant, done)
         raise NotFound(
             f"no suggestion {name!r:.80}: what people decided does not suggest it (any more): look "
             "at the suggestions again"
         )
 
-    async def trust_run(
+    @in_thread
+    def trust_run(
         self,
         run: str,
         *,
@@ -874,68 +853,56 @@ class Inbox:
         It ends with the first rejection in the run, or with ``revoke``. The person needs a session.
         """
         length = window_length(max_risk, ends_in)
-        command = await to_thread(self._window, run, max_risk, length, by, token)
-        (grant,) = await write(self.store, command)
-        done: Grant = grant
-        return done
-
-    def _window(
-        self,
-        run_id: str,
-        max_risk: RiskLevel,
-        length: Micros,
-        by: str | Reviewer | None,
-        token: str | None,
-    ) -> OpenWindow:
-        run = self.store.run(checked_text(run_id, "run"))
-        if run is None:
-            raise NotFound(f"no run {run_id!r:.80}")
-        return OpenWindow(
-            thread=run.thread,
-            run=run.id,
+        stored_run = self.store.run(checked_text(run, "run"))
+        if stored_run is None:
+            raise NotFound(f"no run {run!r:.80}")
+        window = OpenWindow(
+            thread=stored_run.thread,
+            run=stored_run.id,
             grant=WINDOW_ID + secrets.token_hex(6),
             by=reviewer_of(self.store, by, token),
             risk=max_risk,
             length=length,
         )
+        (grant,) = self.store.transact(window)
+        return cast(Grant, grant)
 
-    async def replay(
-        self, policy: Policy, *, since: Duration = "30d", most: int | None = None
-    ) -> Replay:
+    @in_thread
+    def replay(self, policy: Policy, *, since: Duration = "30d", most: int | None = None) -> Replay:
         """Judge the calls of the last ``since`` by another policy: what would have been different?
 
         Nothing runs, and nothing is stored. ``most`` is how many calls to judge, the newest first.
         """
         start = self.store.now() - round((parse_duration(since, "since") or 0) * SECOND)
-        return await to_thread(replay_policy, self.store, policy, start, most)
+        return replay_policy(self.store, policy, start, most)
 
-    async def observed(self, *, since: Duration = "30d") -> Replay:
+    @in_thread
+    def observed(self, *, since: Duration = "30d") -> Replay:
         """Return what the second policy of gates (``observe=``) would have done since a time.
 
         It judged each call when it was made, next to the policy in force.
         """
         start = self.store.now() - round((parse_duration(since, "since") or 0) * SECOND)
-        return await to_thread(replay_observed, self.store, start)
+        return replay_observed(self.store, start)
 
-    async def grants(self, *, live_only: bool = True) -> list[Grant]:
+    @in_thread
+    def grants(self, *, live_only: bool = True) -> list[Grant]:
         """List grants: those in force, or all of them with ``live_only=False``."""
-        return await to_thread(self._grants, live_only)
-
-    def _grants(self, live_only: bool) -> list[Grant]:
         grants = self.store.grants(live_only=live_only)
         return [g for g in grants if in_live_run(self.store, g)] if live_only else grants
 
-    async def revoke(self, grant: Grant | str, *, by: str | Reviewer = "code") -> Grant:
+    @in_thread
+    def revoke(self, grant: Grant | str, *, by: str | Reviewer = "code") -> Grant:
         """Revoke a grant, given as itself or by id, and return it."""
         grant_id = grant.id if isinstance(grant, Grant) else grant
         name = reviewer_of(self.store, by, None).name
-        (revoked,) = await write(self.store, RevokeGrant(grant=grant_id, by=name))
-        done: Grant = revoked
-        return done
+        (revoked,) = self.store.transact(RevokeGrant(grant=grant_id, by=name))
+        return cast(Grant, revoked)
 
     # -- refusals
 
-    async def refusals(
+    @in_thread
+    def refusals(
         self, *, live_only: bool = True, after: str | None = None, limit: int = 100
     ) -> list[Refusal]:
         """List rejections that count for equal calls, newest first.
@@ -943,9 +910,6 @@ class Inbox:
         With ``live_only=False``, also those that were lifted or overturned. ``after`` is the id of
         the last one of the page before.
         """
-        return await to_thread(self._refusals, live_only, after, limit)
-
-    def _refusals(self, live_only: bool, after: str | None, limit: int) -> list[Refusal]:
         last = None if after is None else self.store.refusal(after)
         if after is not None and last is None:
             raise NotFound(f"no refusal {after!r:.80}: start without after=")
@@ -954,13 +918,13 @@ class Inbox:
         page = self.store.refusals(after=key, limit=most, lifted=not live_only)
         return [refusal for _, refusal in page]
 
-    async def lift_refusal(self, refusal: Refusal | str, *, by: str | Reviewer = "code") -> Refusal:
+    @in_thread
+    def lift_refusal(self, refusal: Refusal | str, *, by: str | Reviewer = "code") -> Refusal:
         """Lift a refusal, given as itself or by id, and return it: equal calls are asked about."""
         refusal_id = refusal.id if isinstance(refusal, Refusal) else refusal
         reviewer = reviewer_of(self.store, by, None)
-        (lifted,) = await write(self.store, LiftRefusal(refusal=refusal_id, by=reviewer))
-        done: Refusal = lifted
-        return done
+        (lifted,) = self.store.transact(LiftRefusal(refusal=refusal_id, by=reviewer))
+        return cast(Refusal, lifted)
 
     # -- sync twins
 
