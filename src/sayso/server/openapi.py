@@ -6,6 +6,7 @@ read with ``JsonBody``, the ways to sign in, and the errors that a route may ret
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Annotated, Any, TypeAlias, TypeVar, get_type_hints
@@ -22,6 +23,7 @@ import sayso
 from sayso.server.auth import RequireRole
 from sayso.server.responses import plain_text_errors
 from sayso.server.schemas import BodyRules, ErrorView, JsonBody
+from sayso.sync import in_thread
 
 Responses: TypeAlias = dict[int | str, dict[str, Any]]
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
@@ -100,19 +102,30 @@ class Routes:
             responses={**(responses or {}), **described},
             **options,
         )
-        return lambda endpoint: route(_reading_body(endpoint))
+
+        def add(endpoint: Endpoint) -> Endpoint:
+            route(_callable(endpoint))
+            return endpoint
+
+        return add
 
 
-def _reading_body(endpoint: Endpoint) -> Endpoint:
-    """Give a route its body, if one of its parameters is marked with ``BodyRules``."""
+def _callable(endpoint: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what FastAPI calls: with the body that ``BodyRules`` mark, and never on the loop.
+
+    A plain function reads and writes the store in a worker thread.
+    """
     hints = get_type_hints(endpoint, include_extras=True)
     for name, hint in hints.items():
         *others, rules = getattr(hint, "__metadata__", (None,))
         if isinstance(rules, BodyRules):
             shape = Annotated[(hint.__origin__, *others)] if others else hint.__origin__
             hints[name] = Annotated[shape, Depends(JsonBody(shape, rules))]
-    endpoint.__annotations__ = hints
-    return endpoint
+    call: Any = endpoint if inspect.iscoroutinefunction(endpoint) else in_thread(endpoint)
+    signature = inspect.signature(call)
+    parameters = [p.replace(annotation=hints[p.name]) for p in signature.parameters.values()]
+    call.__signature__ = signature.replace(parameters=parameters, return_annotation=hints["return"])
+    return call  # type: ignore[no-any-return]
 
 
 def event_stream(description: str) -> Responses:

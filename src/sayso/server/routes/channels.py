@@ -79,10 +79,10 @@ def _link_view(row: Credential) -> dict[str, Any]:
 
 
 @router.get("/api/me/channels", "List your channels", page_of(OwnChannelView))
-async def list_own_channels(service: CurrentService, who: CurrentChatUser) -> JsonResponse:
+def list_own_channels(service: CurrentService, who: CurrentChatUser) -> JsonResponse:
     """List the channels of this server, with the accounts that you linked in each."""
     store = service.store
-    links = await read(store, _links, store, who.name)
+    links = _links(store, who.name)
 
     def view(name: str, platform: ChatChannel) -> dict[str, Any]:
         link = "mail" if platform.takes_mail else "code"
@@ -138,13 +138,13 @@ async def link_own_channel(
     404,
     409,
 )
-async def confirm_own_address(
+def confirm_own_address(
     service: CurrentService, who: CurrentChatUser, channel: ChannelName, body: Sent[LinkCodeBody]
 ) -> Response:
     """Link your address with the code that was sent there."""
     store = service.store
     _channel(service, channel)
-    await to_thread(confirm_address, store, who.reviewer, channel, body.code.strip())
+    confirm_address(store, who.reviewer, channel, body.code.strip())
     return Response(status_code=204)
 
 
@@ -237,29 +237,29 @@ async def list_channels(service: CurrentService, who: CurrentAdmin) -> JsonRespo
 @router.delete(
     "/api/me/channels/{channel}/accounts/{account_id}", "Unlink one of your accounts", None, 404
 )
-async def unlink_own_account(
+def unlink_own_account(
     store: CurrentStore,
     who: CurrentChatUser,
     channel: ChannelName,
     account_id: Annotated[str, Path(description="the id, as in `GET /api/me/channels`")],
 ) -> Response:
     """End the link of an account: it can decide nothing any more."""
-    mine = await read(store, _links, store, who.name)
+    mine = _links(store, who.name)
     if all((row.id, account_of(row).channel) != (account_id, channel) for row in mine):
         raise NotFound(f"you have no account {account_id!r:.80} in {channel!r:.80}")
-    await to_thread(directory.revoke_tokens, store, who.name, (account_id,), by=who.reviewer)
+    directory.revoke_tokens(store, who.name, (account_id,), by=who.reviewer)
     return Response(status_code=204)
 
 
 @router.get("/api/me/notices", "Get when messages reach you", NoticesView)
-async def get_own_notices(store: CurrentStore, who: CurrentChatUser) -> JsonResponse:
+def get_own_notices(store: CurrentStore, who: CurrentChatUser) -> JsonResponse:
     """Return your quiet hours, and whether messages wait while you use the web app."""
-    person = await read(store, store.person, who.name)
+    person = store.person(who.name)
     return _notices_view(store, Notices() if person is None else Notices.of(person))
 
 
 @router.put("/api/me/notices", "Set when messages reach you", NoticesView, 404, 409)
-async def set_own_notices(
+def set_own_notices(
     store: CurrentStore, who: CurrentChatUser, body: MaySend[NoticesBody]
 ) -> JsonResponse:
     """Set quiet hours in your time zone, and whether messages wait while you use the web app.
@@ -268,7 +268,7 @@ async def set_own_notices(
     escalated are announced at once.
     """
     notices = Notices(**body.model_dump())
-    return _notices_view(store, await to_thread(set_notices, store, who.reviewer, notices))
+    return _notices_view(store, set_notices(store, who.reviewer, notices))
 
 
 def _notices_view(store: Store, notices: Notices) -> JsonResponse:

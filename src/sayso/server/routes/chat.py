@@ -27,7 +27,6 @@ from sayso.server.responses import JsonResponse, plain_text_errors
 from sayso.server.schemas import ChatView, Messages, page_of, read_json
 from sayso.server.service import CurrentService, Service, service_of
 from sayso.stores.row_checks import if_readable
-from sayso.sync import to_thread
 from sayso.text import inline
 from sayso.types import Json, iso
 
@@ -235,9 +234,9 @@ chats_router = Routes("/api/chats", tag="chat")
 
 
 @chats_router.get("", "List your chats", page_of(ChatView))
-async def list_chats(service: CurrentService, who: CurrentChatUser) -> JsonResponse:
+def list_chats(service: CurrentService, who: CurrentChatUser) -> JsonResponse:
     """List the chats that you started, newest first."""
-    return JsonResponse({"items": await to_thread(_own_chats, service, who), "next": None})
+    return JsonResponse({"items": _own_chats(service, who), "next": None})
 
 
 def _own_chats(service: Service, who: Identity) -> list[dict[str, Json]]:

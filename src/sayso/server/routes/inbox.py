@@ -86,7 +86,7 @@ from sayso.server.schemas import (
 from sayso.server.service import CurrentService, CurrentStore, Service, service_of
 from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable, request_in, secrets_of_calls
-from sayso.sync import read, to_thread, write
+from sayso.sync import to_thread, write
 from sayso.text import inert
 from sayso.types import (
     SECOND,
@@ -113,7 +113,7 @@ refusals_router = Routes("/api/refusals", tag="refusals")
 
 
 @router.get("/requests", "List requests", page_of(RequestView))
-async def list_requests(
+def list_requests(
     service: CurrentService,
     who: CurrentReviewer,
     filters: RequestFilters,
@@ -131,11 +131,11 @@ async def list_requests(
     if filters["status"] != "pending":
         filters.setdefault("sort", "newest")
     render = service.request_lists.page
-    return RawJsonResponse(await to_thread(render, who.reviewer, filters, mine=mine))
+    return RawJsonResponse(render(who.reviewer, filters, mine=mine))
 
 
 @router.get("/requests/groups", "Count requests", GroupsView)
-async def count_requests(
+def count_requests(
     service: CurrentService, who: CurrentReviewer, filters: RequestFilters, mine: Mine = False
 ) -> JsonResponse:
     """Count the requests that you may see by kind, agent, tool and risk.
@@ -143,39 +143,35 @@ async def count_requests(
     Takes the filters of the list. The counts are exact, however many requests there are.
     """
     count = service.request_lists.groups
-    return JsonResponse(await to_thread(count, who.reviewer, filters, mine=mine))
+    return JsonResponse(count(who.reviewer, filters, mine=mine))
 
 
 @router.get("/requests/{request_id}", "Get a request", RequestView, 404)
-async def get_request(
-    service: CurrentService, who: AnyPrincipal, request_id: RequestId
-) -> JsonResponse:
+def get_request(service: CurrentService, who: AnyPrincipal, request_id: RequestId) -> JsonResponse:
     """Return a request with its conversation, its events, and the outcome of similar calls."""
     try:
-        stored_request = await service.inbox.get(request_id)
+        stored_request = service.inbox.get_sync(request_id)
     except NotFound:
         # A rule or a grant was enough, so nobody was asked; its agent may read it all the same.
-        call = await read(service.store, remote_agents.get_call, service, request_id)
-        stored_request = await read(service.store, request_in, service.store, call)
+        call = remote_agents.get_call(service, request_id)
+        stored_request = request_in(service.store, call)
     check_visible(who, stored_request)
     body = request_view(stored_request, who.reviewer)
     if who.role != "agent":
         masked = bool(body["masked"])
-        body |= await read(
-            service.store, request_details, service, stored_request, who.reviewer, masked=masked
-        )
+        body |= request_details(service, stored_request, who.reviewer, masked=masked)
     return JsonResponse(body)
 
 
 @router.post("/requests/{request_id}/reveal", "Reveal masked values", RequestView, 404)
-async def reveal_request(
+def reveal_request(
     service: CurrentService, who: CurrentReviewer, request_id: RequestId
 ) -> JsonResponse:
     """Return the request with nothing masked, after recording that you saw it."""
-    stored_request = await service.inbox.get(request_id)
+    stored_request = service.inbox.get_sync(request_id)
     check_visible(who, stored_request)
-    await service.inbox.reveal(request_id, by=who.name)
-    details = await to_thread(request_details, service, stored_request, who.reviewer, masked=False)
+    service.inbox.reveal_sync(request_id, by=who.name)
+    details = request_details(service, stored_request, who.reviewer, masked=False)
     return JsonResponse(request_view(stored_request, who.reviewer, reveal=True) | details)
 
 
@@ -410,7 +406,7 @@ def _check_edit(
 
 
 @router.post("/requests/{request_id}/grant-preview", "Preview a grant", GrantPreviewView, 404)
-async def preview_grant(
+def preview_grant(
     service: CurrentService, who: CurrentReviewer, request_id: RequestId, body: Sent[GrantBody]
 ) -> JsonResponse:
     """Say what a grant would cover: its scope, and the latest past and pending requests.
@@ -418,23 +414,22 @@ async def preview_grant(
     For a command or a file, `scopes` lists the scopes to choose from. If the grant could not be
     given, `message` says why.
     """
-    stored_request = await service.inbox.get(request_id)
+    stored_request = service.inbox.get_sync(request_id)
     check_visible(who, stored_request)
     try:
-        own_scope = await read(service.store, _is_own_scope, service.store, request_id, body)
+        own_scope = _is_own_scope(service.store, request_id, body)
         if own_scope and secrets_of(stored_request):
             # Whether the scope fits would answer questions about the masked values.
             raise InvalidDecision(
                 "this request has masked values: choose the scope exact, any, or one of `scopes`"
             )
         sees = partial(_is_counted, service.store, who, own_scope=own_scope)
-        preview = await service.inbox.preview_grant(
+        preview = service.inbox.preview_grant_sync(
             request_id, body.model_dump(), by=who.reviewer, sees=sees
         )
     except InvalidDecision as error:
         return JsonResponse({"ok": False, "message": inert(str(error))})
-    view = partial(_preview_view, service.store, preview, who, own_scope=own_scope)
-    return JsonResponse(await read(service.store, view))
+    return JsonResponse(_preview_view(service.store, preview, who, own_scope=own_scope))
 
 
 def _is_own_scope(store: Store, request_id: str, grant: GrantBody) -> bool:
@@ -476,7 +471,7 @@ def _preview_view(
 
 
 @router.post("/policy/replay", "Replay a policy", ReplayView)
-async def replay_policy(
+def replay_policy(
     service: CurrentService, who: CurrentAdmin, body: Sent[ReplayBody]
 ) -> JsonResponse:
     """Judge the newest calls in the store by another policy: what would have been different?
@@ -487,16 +482,15 @@ async def replay_policy(
     try:
         policy = Policy.from_toml(body.policy)
         about: dict[str, Json] = {"policy": body.policy, "since": body.since}
-        await write(service.store, Note(type="policy_replayed", actor=who.name, body=about))
-        replay = await service.inbox.replay(policy, since=body.since, most=MOST_REPLAYED)
+        service.store.transact(Note(type="policy_replayed", actor=who.name, body=about))
+        replay = service.inbox.replay_sync(policy, since=body.since, most=MOST_REPLAYED)
     except InvalidPolicy as error:
         raise InvalidCall(str(error), "policy") from None
-    view = partial(_replay_view, service.store, replay, who)
-    return JsonResponse(await read(service.store, view))
+    return JsonResponse(_replay_view(service.store, replay, who))
 
 
 @router.get("/policy/observed", "Report the second policy", ReplayView, 429)
-async def observe_policy(
+def observe_policy(
     store: CurrentStore,
     who: CurrentAdmin,
     since: Annotated[
@@ -509,9 +503,8 @@ async def observe_policy(
         start = store.now() - round((parse_duration(since, "since") or 0) * SECOND)
     except InvalidPolicy as error:
         raise InvalidCall(str(error), "since") from None
-    replay = await to_thread(replay_observed, store, start, MOST_REPLAYED)
-    view = partial(_replay_view, store, replay, who)
-    return JsonResponse(await read(store, view))
+    replay = replay_observed(store, start, MOST_REPLAYED)
+    return JsonResponse(_replay_view(store, replay, who))
 
 
 def _replay_view(store: Store, replay: Replay, who: Identity) -> Json:
@@ -558,32 +551,29 @@ def _as_text(value: Json) -> str | None:
 
 
 @router.get("/suggestions", "List suggestions", page_of(SuggestionView))
-async def list_suggestions(service: CurrentService, who: CurrentReviewer) -> JsonResponse:
+def list_suggestions(service: CurrentService, who: CurrentReviewer) -> JsonResponse:
     """List the grants that ten or more equal approvals suggest, and that you could give.
 
     Each comes with its replay over the calls that you may see, and as a rule for a policy file.
     """
     sees = partial(may_see, who.reviewer)
-    suggestions = await service.inbox.suggestions(by=who.reviewer, sees=sees)
-    views = await read(
-        service.store, lambda: [_suggestion_view(service.store, one, who) for one in suggestions]
-    )
+    suggestions = service.inbox.suggestions_sync(by=who.reviewer, sees=sees)
+    views = [_suggestion_view(service.store, one, who) for one in suggestions]
     return JsonResponse({"items": views, "next": None})
 
 
 @router.post("/suggestions/{suggestion_id}/grant", "Accept a suggestion", GrantView, 404, 409)
-async def accept_suggestion(
+def accept_suggestion(
     service: CurrentService,
     who: CurrentReviewer,
     suggestion_id: Annotated[str, Path(description="as in `GET /api/suggestions`")],
     body: MaySend[AcceptBody],
 ) -> JsonResponse:
     """Give the grant that is suggested. 404 if what people decided does not suggest it any more."""
-    grant = await service.inbox.accept_suggestion(
+    grant = service.inbox.accept_suggestion_sync(
         suggestion_id, ends_in=body.ends_in, by=who.reviewer
     )
-    views = await read(service.store, _grant_views, service.store, [grant])
-    return JsonResponse(views["items"][0])
+    return JsonResponse(_grant_views(service.store, [grant])["items"][0])
 
 
 def _suggestion_view(store: Store, suggestion: Suggestion, who: Identity) -> dict[str, Json]:
@@ -623,37 +613,35 @@ def _taken_view(other: SaysoRequest, who: Identity) -> dict[str, Json]:
 
 
 @grants_router.get("", "List grants", GrantPage)
-async def list_grants(
+def list_grants(
     service: CurrentService,
     who: CurrentReviewer,
     all: Annotated[bool, Query(description="also list grants that have ended")] = False,
 ) -> JsonResponse:
     """List what runs without asking, until when, and who granted it."""
-    grants = await _visible_grants(service, who, live_only=not all)
-    views = await read(service.store, _grant_views, service.store, grants)
-    return JsonResponse({**views, "next": None})
+    grants = _visible_grants(service, who, live_only=not all)
+    return JsonResponse({**_grant_views(service.store, grants), "next": None})
 
 
 @grants_router.delete("/{grant_id}", "Revoke a grant", GrantView, 404)
-async def revoke_grant(
+def revoke_grant(
     service: CurrentService,
     who: CurrentReviewer,
     grant_id: Annotated[str, Path(description="the grant's id, as in `GET /api/grants`")],
 ) -> JsonResponse:
     """End a grant now. The calls that it covered need approval again."""
-    if not any(g.id == grant_id for g in await _visible_grants(service, who, live_only=False)):
+    if not any(g.id == grant_id for g in _visible_grants(service, who, live_only=False)):
         raise NotFound(f"no grant {grant_id!r:.80}: see GET /api/grants")
-    grant = await service.inbox.revoke(grant_id, by=who.name)
-    views = await read(service.store, _grant_views, service.store, [grant])
-    return JsonResponse(views["items"][0])
+    grant = service.inbox.revoke_sync(grant_id, by=who.name)
+    return JsonResponse(_grant_views(service.store, [grant])["items"][0])
 
 
-async def _visible_grants(service: Service, who: Identity, *, live_only: bool) -> list[Grant]:
+def _visible_grants(service: Service, who: Identity, *, live_only: bool) -> list[Grant]:
     """Return the grants that this person may see.
 
     A scope contains arguments, so it is visible to the reviewers of the call that it came from.
     """
-    grants = await service.inbox.grants(live_only=live_only)
+    grants = service.inbox.grants_sync(live_only=live_only)
     if who.role == "admin":
         return list(grants)
     names = names_of(who.reviewer)
@@ -664,7 +652,7 @@ async def _visible_grants(service: Service, who: Identity, *, live_only: bool) -
 
 
 @refusals_router.get("", "List refusals", page_of(RefusalView), 404)
-async def list_refusals(
+def list_refusals(
     service: CurrentService,
     who: CurrentReviewer,
     all: Annotated[bool, Query(description="also list refusals that were lifted")] = False,
@@ -672,27 +660,26 @@ async def list_refusals(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="the size of a page")] = 100,
 ) -> JsonResponse:
     """List the rejections that count for equal calls, and who made them."""
-    page = await service.inbox.refusals(live_only=not all, after=after, limit=limit)
-    visible = await read(service.store, _visible_refusals, service, who, page)
+    page = service.inbox.refusals_sync(live_only=not all, after=after, limit=limit)
+    visible = _visible_refusals(service, who, page)
     following = page[-1].id if len(page) == limit else None
-    items = await read(service.store, _refusal_views, service.store, visible)
+    items = [_refusal_view(service.store, refusal) for refusal in visible]
     return JsonResponse({"items": items, "next": following})
 
 
 @refusals_router.delete("/{refusal_id}", "Lift a refusal", RefusalView, 404)
-async def lift_refusal(
+def lift_refusal(
     service: CurrentService,
     who: CurrentReviewer,
     refusal_id: Annotated[str, Path(description="the refusal's id, as in `GET /api/refusals`")],
 ) -> JsonResponse:
     """Ask people about equal calls again."""
-    refusal = await read(service.store, service.store.refusal, refusal_id)
+    refusal = service.store.refusal(refusal_id)
     refusals = [] if refusal is None else [refusal]
-    if not await read(service.store, _visible_refusals, service, who, refusals):
+    if not _visible_refusals(service, who, refusals):
         raise NotFound(f"no refusal {refusal_id!r:.80}: see GET /api/refusals")
-    lifted = await service.inbox.lift_refusal(refusal_id, by=who.reviewer)
-    (item,) = await read(service.store, _refusal_views, service.store, [lifted])
-    return JsonResponse(item)
+    lifted = service.inbox.lift_refusal_sync(refusal_id, by=who.reviewer)
+    return JsonResponse(_refusal_view(service.store, lifted))
 
 
 def _visible_refusals(
@@ -705,10 +692,6 @@ def _visible_refusals(
         if call is not None and may_see(who.reviewer, call):
             visible.append(refusal)
     return visible
-
-
-def _refusal_views(store: Store, refusals: Sequence[Refusal]) -> list[Json]:
-    return [_refusal_view(store, refusal) for refusal in refusals]
 
 
 def _refusal_view(store: Store, refusal: Refusal) -> dict[str, Json]:

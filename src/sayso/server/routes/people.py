@@ -37,7 +37,6 @@ from sayso.server.schemas import (
 )
 from sayso.server.service import CurrentStore
 from sayso.stores.base import Store
-from sayso.sync import read, to_thread
 from sayso.text import inline
 from sayso.types import SECOND, iso, micros_of
 from sayso.views import credential_json, person_json
@@ -71,7 +70,7 @@ def _contain(words: str, *texts: str) -> bool:
 
 
 @router.get("/people", "List people", PersonPage)
-async def list_people(
+def list_people(
     store: CurrentStore,
     who: CurrentAdmin,
     q: Words = "",
@@ -95,14 +94,10 @@ async def list_people(
             and _contain(q, person.name, person.mail, *person.groups)
         )
 
-    def page() -> JsonResponse:
-        people = filter(wanted, store.people())
-        return _page(people, lambda person: person.name, view, after, limit)
-
     def view(person: Person) -> dict[str, Any]:
         return _listed_view(person, store.credentials(person.name))
 
-    return await read(store, page)
+    return _page(filter(wanted, store.people()), lambda person: person.name, view, after, limit)
 
 
 def _listed_view(person: Person, credentials: Iterable[Credential]) -> dict[str, Any]:
@@ -111,12 +106,12 @@ def _listed_view(person: Person, credentials: Iterable[Credential]) -> dict[str,
 
 
 @router.get("/people/{name}", "Get a person", PersonDetailsView, 404)
-async def get_person(store: CurrentStore, who: CurrentAdmin, name: PersonName) -> JsonResponse:
+def get_person(store: CurrentStore, who: CurrentAdmin, name: PersonName) -> JsonResponse:
     """Return a person or an agent with what is theirs now: tokens, sessions and passkeys."""
-    person, absent = await read(store, store.actor, name)
+    person, absent = store.actor(name)
     if person is None or person.name != name:
         raise NotFound(f"no person or agent {name!r:.80}: see GET /api/people")
-    known = await read(store, store.credentials, name)
+    known = store.credentials(name)
     now = store.now()
     return JsonResponse(
         {
@@ -132,11 +127,11 @@ async def get_person(store: CurrentStore, who: CurrentAdmin, name: PersonName) -
 
 
 @router.get("/groups", "List groups", page_of(PeopleGroupView))
-async def list_groups(
+def list_groups(
     store: CurrentStore, who: CurrentAdmin, q: Words = "", after: After = "", limit: Limit = 100
 ) -> JsonResponse:
     """List the groups that people and agents are in, by name, with how many are in each."""
-    people = await read(store, store.people)
+    people = store.people()
     sizes = Counter(group for person in people if person.active for group in person.groups)
     groups = [(name, size) for name, size in sizes.items() if _contain(q, name)]
 
@@ -147,19 +142,15 @@ async def list_groups(
 
 
 @router.post("/people", "Add a person", PersonView, 404, 409, status_code=201)
-async def add_person(
-    store: CurrentStore, who: CurrentAdmin, body: Sent[AddPersonBody]
-) -> JsonResponse:
+def add_person(store: CurrentStore, who: CurrentAdmin, body: Sent[AddPersonBody]) -> JsonResponse:
     """Add a person or an agent. A name that looks like another one is refused."""
     fields = body.model_dump()
-    person = await to_thread(
-        lambda: directory.add_person(store, fields.pop("name"), by=who.reviewer, **fields)
-    )
+    person = directory.add_person(store, fields.pop("name"), by=who.reviewer, **fields)
     return JsonResponse(person_json(person), 201)
 
 
 @router.post("/people/{name}", "Change a person", TakenAwayView, 404, 409)
-async def change_person(
+def change_person(
     store: CurrentStore, who: CurrentAdmin, name: PersonName, body: MaySend[ChangePersonBody]
 ) -> JsonResponse:
     """Change groups, role, mail address, stand-in or account, and list what ended with it."""
@@ -169,12 +160,12 @@ async def change_person(
         fields["away"] = (body.away.stand_in, until)
     if body.account is not None:
         fields["account"] = (body.account.issuer, body.account.subject)
-    ended = await to_thread(lambda: directory.change_person(store, name, by=who.reviewer, **fields))
+    ended = directory.change_person(store, name, by=who.reviewer, **fields)
     return JsonResponse(_taken_away_view(ended, who))
 
 
 @router.delete("/people/{name}", "Remove a person", TakenAwayView, 404)
-async def remove_person(
+def remove_person(
     store: CurrentStore,
     who: CurrentAdmin,
     name: PersonName,
@@ -183,9 +174,7 @@ async def remove_person(
     ] = False,
 ) -> JsonResponse:
     """Remove a person or an agent with all that they could do, and list what ended with it."""
-    ended = await to_thread(
-        lambda: directory.remove_person(store, name, by=who.reviewer, ask_again=ask_again)
-    )
+    ended = directory.remove_person(store, name, by=who.reviewer, ask_again=ask_again)
     return JsonResponse(_taken_away_view(ended, who))
 
 
@@ -193,7 +182,7 @@ async def remove_person(
 
 
 @router.get("/tokens", "List tokens", page_of(CredentialView))
-async def list_tokens(
+def list_tokens(
     store: CurrentStore,
     who: CurrentAdmin,
     person: OfPerson = None,
@@ -202,38 +191,34 @@ async def list_tokens(
     limit: Limit = 100,
 ) -> JsonResponse:
     """List the tokens that are valid now, oldest first. `q` searches person and id."""
-    return await _list_live(store, who, "token", person, q, after, limit)
+    return _list_live(store, who, "token", person, q, after, limit)
 
 
 @router.post("/tokens", "Create a token", NewTokenView, 404, 409, status_code=201)
-async def create_token(
-    store: CurrentStore, who: CurrentAdmin, body: Sent[NewTokenBody]
-) -> JsonResponse:
+def create_token(store: CurrentStore, who: CurrentAdmin, body: Sent[NewTokenBody]) -> JsonResponse:
     """Create a token for a person or an agent, and add them if they are new.
 
     The secret is in this answer only.
     """
     ends = None if body.ends_in is None else store.now() + round(body.ends_in * SECOND)
-    token, row = await to_thread(
-        lambda: directory.create_token(
-            store, body.name, by=who.reviewer, role=body.role, groups=body.groups, ends=ends
-        )
+    token, row = directory.create_token(
+        store, body.name, by=who.reviewer, role=body.role, groups=body.groups, ends=ends
     )
     return JsonResponse({**_credential_view(row, who), "token": token}, 201)
 
 
 @router.delete("/tokens/{token_id}", "Revoke a token", page_of(CredentialView), 404)
-async def revoke_token(
+def revoke_token(
     store: CurrentStore,
     who: CurrentAdmin,
     token_id: Annotated[str, Path(description="the id of a token or a session")],
 ) -> JsonResponse:
     """Revoke a token with the sessions that it opened, and list them."""
-    return await _end(store, who, directory.revoke_token, token_id)
+    return _end(store, who, directory.revoke_token, token_id)
 
 
 @router.get("/sessions", "List sessions", page_of(CredentialView))
-async def list_sessions(
+def list_sessions(
     store: CurrentStore,
     who: CurrentAdmin,
     person: OfPerson = None,
@@ -242,47 +227,47 @@ async def list_sessions(
     limit: Limit = 100,
 ) -> JsonResponse:
     """List who is signed in, where, and until when, oldest first. `q` searches those, too."""
-    return await _list_live(store, who, "session", person, q, after, limit)
+    return _list_live(store, who, "session", person, q, after, limit)
 
 
 @router.delete("/sessions", "End all sessions of a person", page_of(CredentialView), 404)
-async def end_sessions(
+def end_sessions(
     store: CurrentStore,
     who: CurrentAdmin,
     person: Annotated[str, Query(description="the name, as in `GET /api/people`")],
 ) -> JsonResponse:
     """Sign a person out everywhere, and list the sessions that ended."""
-    return await _end(store, who, directory.end_sessions, person)
+    return _end(store, who, directory.end_sessions, person)
 
 
 @router.get("/me/sessions", "List your sessions", page_of(CredentialView))
-async def list_own_sessions(store: CurrentStore, who: CurrentChatUser) -> JsonResponse:
+def list_own_sessions(store: CurrentStore, who: CurrentChatUser) -> JsonResponse:
     """List where you are signed in, and until when."""
-    live = await read(store, _live, store, who.name)
+    live = _live(store, who.name)
     return _rows_view([row for row in live if row.kind == "session"], who)
 
 
 @router.delete("/me/sessions", "Sign out everywhere", page_of(CredentialView))
-async def end_own_sessions(store: CurrentStore, who: CurrentChatUser) -> JsonResponse:
+def end_own_sessions(store: CurrentStore, who: CurrentChatUser) -> JsonResponse:
     """End all your sessions, this one too, and list them."""
-    return await _end(store, who, directory.end_sessions, who.name)
+    return _end(store, who, directory.end_sessions, who.name)
 
 
 @router.delete("/me/sessions/{session_id}", "End one of your sessions", None, 404)
-async def end_own_session(
+def end_own_session(
     store: CurrentStore,
     who: CurrentChatUser,
     session_id: Annotated[str, Path(description="the id, as in `GET /api/me/sessions`")],
 ) -> Response:
     """Sign out in another browser."""
-    live = await read(store, _live, store, who.name)
+    live = _live(store, who.name)
     if all((row.id, row.kind) != (session_id, "session") for row in live):
         raise NotFound(f"you have no session {session_id!r:.80}: see GET /api/me/sessions")
-    await to_thread(directory.revoke_tokens, store, who.name, (session_id,), by=who.reviewer)
+    directory.revoke_tokens(store, who.name, (session_id,), by=who.reviewer)
     return Response(status_code=204)
 
 
-async def _list_live(
+def _list_live(
     store: Store,
     who: Identity,
     kind: str,
@@ -293,7 +278,7 @@ async def _list_live(
 ) -> JsonResponse:
     rows = [
         row
-        for row in await read(store, _live, store, person)
+        for row in _live(store, person)
         if row.kind == kind and _contain(words, row.person, row.id, row.device)
     ]
 
@@ -308,11 +293,11 @@ def _live(store: Store, person: str | None) -> list[Credential]:
     return [row for row in store.credentials(person) if row.live(now)]
 
 
-async def _end(
+def _end(
     store: Store, who: Identity, end: Callable[..., tuple[Credential, ...]], of: str
 ) -> JsonResponse:
     """End what a token's id or a person's name says, and list it."""
-    ended = await to_thread(end, store, of, by=who.reviewer)
+    ended = end(store, of, by=who.reviewer)
     return _rows_view(ended, who)
 
 

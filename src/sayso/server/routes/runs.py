@@ -53,7 +53,7 @@ router = Routes("/api", tag="record")
 
 
 @router.get("/runs", "List runs", page_of(RunView))
-async def list_runs(
+def list_runs(
     store: CurrentStore,
     who: CurrentReviewer,
     status: Annotated[
@@ -67,11 +67,9 @@ async def list_runs(
     """List runs, newest first."""
     if status is not None and status not in list(RunStatus):
         raise InvalidCall(f"unknown status {status!r:.40}: use {', '.join(RunStatus)}", "status")
-    page = await to_thread(
-        lambda: store.runs(status=status, agent=agent, thread=thread, after=after, limit=limit)
-    )
+    page = store.runs(status=status, agent=agent, thread=thread, after=after, limit=limit)
     following = page[-1][0] if len(page) == limit else None
-    items = await to_thread(lambda: list(_visible_runs(store, who.reviewer, page)))
+    items = list(_visible_runs(store, who.reviewer, page))
     return JsonResponse({"items": items, "next": following})
 
 
@@ -94,17 +92,13 @@ def _may_see_run(store: Store, by: Reviewer, run: Run) -> bool:
 
 
 @router.get("/runs/{run_id:path}", "Get a run", RunView, 404)
-async def get_run(
-    service: CurrentService,
+def get_run(
+    store: CurrentStore,
     who: CurrentReviewer,
     run_id: Annotated[str, Path(description="the run's id")],
 ) -> JsonResponse:
     """Return a run with its timeline, its requests and its conversation."""
-    return JsonResponse(await to_thread(_run_details, service, run_id, who.reviewer))
-
-
-def _run_details(service: Service, run_id: str, by: Reviewer) -> dict[str, Json]:
-    store = service.store
+    by = who.reviewer
     run = store.run(run_id)
     if run is None or not _may_see_run(store, by, run):
         raise NotFound(f"no run {run_id!r:.80}: see GET /api/runs")
@@ -132,17 +126,19 @@ def _run_details(service: Service, run_id: str, by: Reviewer) -> dict[str, Json]
                 )
                 timeline.append({**view, "tool": tools.get(event.call)})
         after = chain[-1].seq
-    return {
-        **run_view(run, secrets, title, withheld=bool(withheld)),
-        "timeline": timeline,
-        "windows": window_views(store, run.id, calls),
-        "requests": requests,
-        "conversation": conversation_view(store, run.thread, by),
-    }
+    return JsonResponse(
+        {
+            **run_view(run, secrets, title, withheld=bool(withheld)),
+            "timeline": timeline,
+            "windows": window_views(store, run.id, calls),
+            "requests": requests,
+            "conversation": conversation_view(store, run.thread, by),
+        }
+    )
 
 
 @router.post("/windows", "Trust a run", WindowView, 404, 409)
-async def open_window(
+def open_window(
     service: CurrentService, who: CurrentReviewer, body: Sent[WindowBody]
 ) -> JsonResponse:
     """Let a run do what it asks for, up to a risk, for some minutes.
@@ -150,13 +146,13 @@ async def open_window(
     It ends with the first rejection in the run, or with `DELETE /api/grants/{id}`.
     """
     store = service.store
-    run = await to_thread(store.run, body.run)
-    if run is None or not await to_thread(_may_see_run, store, who.reviewer, run):
+    run = store.run(body.run)
+    if run is None or not _may_see_run(store, who.reviewer, run):
         raise NotFound(f"no run {body.run!r:.80}: see GET /api/runs")
-    grant = await service.inbox.trust_run(
+    grant = service.inbox.trust_run_sync(
         run.id, max_risk=body.max_risk, ends_in=body.ends_in, by=who.reviewer
     )
-    views = await to_thread(lambda: window_views(store, run.id, store.calls_of(run.id)))
+    views = window_views(store, run.id, store.calls_of(run.id))
     return JsonResponse(next(view for view in views if view["id"] == grant.id))
 
 
@@ -164,7 +160,7 @@ async def open_window(
 
 
 @router.get("/audit", "List audit events", page_of(EventView))
-async def list_audit_events(
+def list_audit_events(
     service: CurrentService,
     who: CurrentReviewer,
     order: Annotated[Literal["oldest", "newest"], Query(description="which end comes first")] = (
@@ -179,8 +175,8 @@ async def list_audit_events(
     With `order=newest`, `next` leads to older events.
     """
     read = service.store.newest if order == "newest" else service.store.events
-    page = await to_thread(read, after or "", limit)
-    items = await to_thread(lambda: list(_audit_views(service, who.reviewer, page)))
+    page = read(after or "", limit)
+    items = list(_audit_views(service, who.reviewer, page))
     following = page[-1][0] if len(page) == limit else None
     return JsonResponse({"items": items, "next": following})
 
@@ -294,7 +290,7 @@ def _subject(store: Store, call_id: str, run_id: str) -> _Subject:
 
 
 @router.post("/audit/verify", "Verify the audit log", VerificationView)
-async def verify_audit_log(service: CurrentService, who: CurrentReviewer) -> JsonResponse:
+def verify_audit_log(service: CurrentService, who: CurrentReviewer) -> JsonResponse:
     """Check every event, row and seal, and name each that is broken, missing or cut off.
 
     A server verifies once at a time: 429 while another verification runs.
@@ -302,7 +298,7 @@ async def verify_audit_log(service: CurrentService, who: CurrentReviewer) -> Jso
     from sayso import audit  # rarely used, so not imported when a server starts
 
     with service.limits.verification():
-        report = await to_thread(audit.verify, service.store)
+        report = audit.verify(service.store)
     return JsonResponse(
         {
             "ok": not report.problems,

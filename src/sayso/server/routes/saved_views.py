@@ -21,7 +21,6 @@ from sayso.server.responses import JsonResponse
 from sayso.server.schemas import MaySend, SavedFilters, SavedViewView, page_of
 from sayso.server.service import CurrentService, CurrentStore, Service
 from sayso.stores.base import Store
-from sayso.sync import to_thread
 from sayso.text import inline
 from sayso.types import Json, Reviewer, checked_name
 
@@ -36,13 +35,13 @@ _VIEWS: TypeAdapter[Views] = TypeAdapter(Views)
 
 
 @router.get("", "List your saved views", page_of(SavedViewView))
-async def list_saved_views(service: CurrentService, who: CurrentReviewer) -> JsonResponse:
+def list_saved_views(service: CurrentService, who: CurrentReviewer) -> JsonResponse:
     """List your views in the order in which you saved them, with how many requests are in each."""
-    return JsonResponse(await to_thread(_listed, service, who.reviewer))
+    return JsonResponse(_listed(service, who.reviewer))
 
 
 @router.put("/{name:path}", "Save a view", SavedViewView, 409)
-async def save_view(
+def save_view(
     service: CurrentService, who: CurrentReviewer, name: ViewName, body: MaySend[SavedFilters]
 ) -> JsonResponse:
     """Save filters under a name. A view of this name is replaced."""
@@ -53,12 +52,12 @@ async def save_view(
             raise Conflict(f"you have {MOST_VIEWS} views: remove one before you save another")
         views[title] = body
 
-    await to_thread(_change, service.store, who.name, save)
-    return JsonResponse(await to_thread(_view, service, who.reviewer, title, body))
+    _change(service.store, who.name, save)
+    return JsonResponse(_view(service, who.reviewer, title, body))
 
 
 @router.delete("/{name:path}", "Remove a saved view", None, 404, 409, 422)
-async def remove_saved_view(store: CurrentStore, who: CurrentReviewer, name: ViewName) -> Response:
+def remove_saved_view(store: CurrentStore, who: CurrentReviewer, name: ViewName) -> Response:
     """Remove one of your views."""
     title = _checked(name)
 
@@ -66,7 +65,7 @@ async def remove_saved_view(store: CurrentStore, who: CurrentReviewer, name: Vie
         if views.pop(title, None) is None:
             raise NotFound(f"you have no view {title!r}: see GET /api/me/views")
 
-    await to_thread(_change, store, who.name, remove)
+    _change(store, who.name, remove)
     return Response(status_code=204)
 
 

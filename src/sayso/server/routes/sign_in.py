@@ -183,21 +183,21 @@ def _passkey_view(passkey: Credential) -> dict[str, Json]:
 
 
 @router.get("/passkeys", "List your passkeys", page_of(PasskeyView))
-async def list_passkeys(service: CurrentService, who: AnyPrincipal) -> JsonResponse:
+def list_passkeys(service: CurrentService, who: AnyPrincipal) -> JsonResponse:
     """List your own passkeys, with the fingerprints that proofs of decisions name."""
-    known = await read(service.store, _passkeys_of, service, who.name)
+    known = _passkeys_of(service, who.name)
     return JsonResponse({"items": [_passkey_view(one) for one in known], "next": None})
 
 
 @router.post("/passkeys/registration/options", "Begin to add a passkey", OptionsView, 404)
-async def begin_passkey(request: Request, who: AnyPrincipal) -> JsonResponse:
+def begin_passkey(request: Request, who: AnyPrincipal) -> JsonResponse:
     """Return what the browser needs to make a passkey for you."""
     service = service_of(request)
     passkeys = _require_passkeys(service)
     _require_session(who)
     nonce = passkeys.new_nonce(service.store.keys, service.store.now())
     statement = passkeys.registration_statement(who.name, nonce, _own_origin(request))
-    known = await read(service.store, _passkeys_of, service, who.name)
+    known = _passkeys_of(service, who.name)
     ids = map(directory.browser_id, known)
     options = passkeys.registration_options(statement, who.name, who.name, ids)
     return JsonResponse({"statement": statement, "options": options})
@@ -209,7 +209,7 @@ def _require_session(who: Identity) -> None:
 
 
 @router.post("/passkeys", "Add a passkey", PasskeyView, 404, 409, status_code=201)
-async def add_passkey(request: Request, who: AnyPrincipal, body: Sent[PasskeyBody]) -> JsonResponse:
+def add_passkey(request: Request, who: AnyPrincipal, body: Sent[PasskeyBody]) -> JsonResponse:
     """Add the passkey that the browser made."""
     service = service_of(request)
     passkeys = _require_passkeys(service)
@@ -218,8 +218,7 @@ async def add_passkey(request: Request, who: AnyPrincipal, body: Sent[PasskeyBod
     if words.get("register") != who.name:
         raise NotAllowed("this passkey was made for another person: begin again")
     made = passkeys.registered(body.statement, body.answer)
-    added = await to_thread(
-        directory.add_passkey,
+    added = directory.add_passkey(
         service.store,
         who.reviewer,
         made.id,
@@ -243,17 +242,13 @@ def _own_statement(request: Request, service: Service, statement: str) -> tuple[
 
 
 @router.delete("/passkeys/{passkey_id}", "Remove a passkey", None, 404)
-async def remove_passkey(
-    service: CurrentService, who: AnyPrincipal, passkey_id: PasskeyId
-) -> Response:
+def remove_passkey(service: CurrentService, who: AnyPrincipal, passkey_id: PasskeyId) -> Response:
     """Remove one of your passkeys, and end the sessions that it opened."""
     _require_session(who)
-    known = await read(service.store, _passkeys_of, service, who.name)
+    known = _passkeys_of(service, who.name)
     if all(one.id != passkey_id for one in known):
         raise NotFound(f"you have no passkey {passkey_id!r:.80}")
-    await to_thread(
-        directory.revoke_tokens, service.store, who.name, (passkey_id,), by=who.reviewer
-    )
+    directory.revoke_tokens(service.store, who.name, (passkey_id,), by=who.reviewer)
     return Response(status_code=204)
 
 

@@ -21,7 +21,6 @@ from sayso.server.schemas import StatsView
 from sayso.server.service import CurrentService
 from sayso.stores.base import DecisionTime, Store, Tally, Viewer
 from sayso.stores.listing import APPROVING, DECIDED, took_width
-from sayso.sync import to_thread
 from sayso.text import inline
 from sayso.types import SECOND, Json, Micros, Reviewer, iso, micros_of, moment
 
@@ -37,7 +36,7 @@ _AGES: _Buckets = ((60, "< 1 min"), (600, "1-10 min"), (3600, "10-60 min"), (86_
 
 
 @router.get("/stats", "Get decision statistics", StatsView)
-async def get_stats(
+def get_stats(
     service: CurrentService,
     who: CurrentReviewer,
     days: Annotated[int, QueryParameter(ge=1, le=366, description="how many days back")] = 7,
@@ -50,7 +49,7 @@ async def get_stats(
         where = UTC if zone == "UTC" else ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise InvalidCall(f"unknown time zone {zone!r:.40}", "zone") from None
-    return JsonResponse(await to_thread(stats, service.tally_cache, who.reviewer, days, where))
+    return JsonResponse(stats(service.tally_cache, who.reviewer, days, where))
 
 
 def stats(cache: TallyCache, by: Reviewer, days: int, zone: tzinfo = UTC) -> dict[str, Json]:
