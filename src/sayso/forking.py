@@ -32,7 +32,6 @@ class Renewable(Protocol):
 
     def after_fork(self) -> None:
         """Start anew. Called in a forked child before anything else runs there."""
-        ...
 
 
 _renewables: WeakSet[Any] = WeakSet()

@@ -58,11 +58,9 @@ class Watch(Protocol):
 
     def patience(self) -> float | None:
         """Return the seconds after which time alone may have changed something."""
-        ...
 
     def changed(self) -> bool:
         """Return whether the question is out of date."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,6 @@ class Target(Protocol):
 
     def plan(self, gate: Gate | RemoteGate, args: str, listener: Listener) -> Plan:
         """Return the plan of a call. Its key is ignored."""
-        ...
 
 
 class FrontCaller:

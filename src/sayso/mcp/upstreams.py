@@ -86,17 +86,14 @@ class Listener(Protocol):
     @property
     def connection(self) -> str | None:
         """The client's connection. None if no client waits for the call now."""
-        ...
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Pass on progress."""
-        ...
 
     async def elicit(
         self, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
         """Ask the client's user a question of the server."""
-        ...
 
 
 class Unreachable(NotExecuted):

@@ -307,30 +307,25 @@ class StoreReads(Protocol):
 
     def now(self) -> Micros:
         """Return the store's time, the only clock that expiry and leases use."""
-        ...
 
     def run(self, run_id: str) -> Run | None: ...
     def live_run(self, thread: str) -> Run | None: ...
     def last_run(self, thread: str) -> Run | None:
         """Return the live run of a thread, else the run of its last message."""
-        ...
 
     def call(self, call_id: str) -> Call | None: ...
     def call_by_key(self, run: str, key: str) -> Call | None: ...
     def released_call(self, run: str, caller: str) -> Call | None:
         """Return the call of a run that was last released to this caller."""
-        ...
 
     def released_use(self, run: str, tool_digest: str, args_hash: str) -> Call | None:
         """Return the last tool use with this content that was released and has no result yet.
 
         Looks at the ``RECENT_CALLS`` of the run only.
         """
-        ...
 
     def calls_of(self, run: str, keys: Sequence[str] | None = None) -> list[Call]:
         """Return the calls of a run, or those with one of these keys."""
-        ...
 
     def calls_since(
         self, since: Micros, agent: str | None = None, tool: str | None = None
@@ -339,30 +334,24 @@ class StoreReads(Protocol):
 
         Or those of one agent, or of one tool. Each page is read when it is needed.
         """
-        ...
 
     def calls_like(self, prefix: str, limit: int) -> list[str]:
         """Return the ids that start with a prefix, for people who type the first letters."""
-        ...
 
     def tool(self, digest: str) -> Tool | None: ...
     def messages(self, thread: str, after: int = 0) -> list[tuple[int, str]]:
         """Return the messages of a thread after a number."""
-        ...
 
     def stored_messages(
         self, thread: str, after: int = 0, limit: int = 1000
     ) -> list[StoredMessage]:
         """Return a page of a thread's messages with the run of each."""
-        ...
 
     def page(self, query: Query) -> list[tuple[int, Call]]:
         """Return a page of requests, each with the key to continue after."""
-        ...
 
     def groups(self, query: Query, viewer: Viewer) -> list[RequestGroup]:
         """Count the requests of a query in groups; its order, start and limit are ignored."""
-        ...
 
     def tallies(self, viewer: Viewer, since: Sequence[Micros]) -> Tallies:
         """Count what happened to requests in periods that begin at these times, in order.
@@ -371,35 +360,27 @@ class StoreReads(Protocol):
         15 minutes. Counts the requests for everyone and those for one of the viewer's names; checks
         no MAC.
         """
-        ...
 
     def open_ages(self, viewer: Viewer, since: Sequence[Micros]) -> OpenAges:
         """Count the open requests of the same viewer, and those created in each period."""
-        ...
 
     def miscounted(self) -> int:
         """Return how many counts of open requests differ from the requests, for the audit."""
-        ...
 
     def key_uses(self, most: int) -> dict[str, Counter[str]]:
         """Count the ids of the keys that live rows hold, by what the rows are."""
-        ...
 
     def has_signed(self, key_id: str) -> bool:
         """Return whether a key has sealed the store, or the store was created with it."""
-        ...
 
     def processes(self) -> list[LiveProcess]:
         """Return the processes that have the store open, as they say themselves."""
-        ...
 
     def waiting(self) -> dict[str, int]:
         """Count the requests that need a person, as ``asked`` and ``in_doubt``."""
-        ...
 
     def vitals(self) -> Vitals:
         """Return what monitoring wants to know, without a MAC check."""
-        ...
 
     def runs(
         self,
@@ -411,18 +392,15 @@ class StoreReads(Protocol):
         limit: int = 50,
     ) -> list[tuple[str, Run]]:
         """Return runs, newest first, each with the key to continue after."""
-        ...
 
     def threads_of(
         self, owner: str, after: str | None = None, limit: int = 50
     ) -> list[tuple[str, Thread]]:
         """Return an owner's threads, newest first, each with the key to continue after."""
-        ...
 
     def grants(self, *, live_only: bool = True) -> list[Grant]: ...
     def budgets(self) -> list[Budget]:
         """Return what the limits of rules and grants have counted."""
-        ...
 
     def refusals(
         self, *, after: str | None = None, limit: int = 50, lifted: bool = False
@@ -431,7 +409,6 @@ class StoreReads(Protocol):
 
         With ``lifted``, also those that were lifted.
         """
-        ...
 
     def refusal(self, refusal_id: str) -> Refusal | None: ...
     def refusals_of(self, agent: str, tool: str, args_hash: str) -> list[Refusal]:
@@ -439,60 +416,47 @@ class StoreReads(Protocol):
 
         One bad row raises ``Tampered``: without it, a call might run that was rejected.
         """
-        ...
 
     def people(self) -> list[Person]:
         """Return people and agents by name, removed ones too."""
-        ...
 
     def person(self, name: str) -> Person | None:
         """Return the person of this name, or of one that looks like it."""
-        ...
 
     def absent(self) -> list[Person]:
         """Return the people who have a stand-in."""
-        ...
 
     def actor(self, name: str) -> tuple[Person | None, list[Person]]:
         """Return the person of this name, and the people whose stand-in has this name."""
-        ...
 
     def credentials(self, person: str | None = None) -> list[Credential]:
         """Return all credentials, or those of a person, in the order in which they were made."""
-        ...
 
     def credential(self, hash: str) -> Credential | None: ...
     def effect(self, key: str) -> EffectKey | None:
         """Return the row of an effect key: which call has had the effect, or may have."""
-        ...
 
     def effects(self, after: str = "", limit: int = 1000) -> list[EffectKey]:
         """Return effect keys in order."""
-        ...
 
     def overdue(self, limit: int = 100) -> list[Due]:
         """Return requests and runs of which something is due, on the store's clock.
 
         Requests that expired, escalate, or of which people are reminded; runs past their lease.
         """
-        ...
 
     def next_due(self, after: Micros = 0) -> Micros | None:
         """Return the next time after ``after`` at which a request or a run is due."""
-        ...
 
     def ready(self, agents: Sequence[str], limit: int = 1) -> list[Run]:
         """Return runs of these agents that are due and not leased."""
-        ...
 
     def open_runs(self) -> Iterable[Run]:
         """Return every run with a ready or running call: a restore puts these in doubt."""
-        ...
 
     def chain(self, thread: str, after: int = 0, limit: int = 1000) -> list[Event]: ...
     def call_events(self, call_id: str, limit: int = 1000) -> list[Event]:
         """Return the events of one call, oldest first."""
-        ...
 
     def thread(self, thread: str) -> Thread | None: ...
     def threads(self, after: str = "", limit: int = 1000) -> list[Thread]: ...
@@ -501,20 +465,16 @@ class StoreReads(Protocol):
 
         The saved views of a person are kept like one: they are read and swapped in the same way.
         """
-        ...
 
     def delivery(self, delivery_id: str) -> Delivery | None: ...
     def deliveries_of(self, request: str) -> list[Delivery]:
         """Return the messages about a request, oldest first."""
-        ...
 
     def next_deliveries(self, channel: str, limit: int) -> list[Delivery]:
         """Return the messages of a channel that wait for something, the next one first."""
-        ...
 
     def count_deliveries(self) -> dict[tuple[str, str], int]:
         """Count the messages by channel and state."""
-        ...
 
     def seals(self, after: int = 0, limit: int = 100) -> list[Seal]: ...
 
@@ -522,40 +482,31 @@ class StoreReads(Protocol):
 
     def chains(self, threads: Sequence[str], limit: int) -> list[Event]:
         """Return the events of some threads, thread by thread."""
-        ...
 
     def conversations(self, threads: Sequence[str], limit: int) -> list[StoredMessage]:
         """Return the messages of some threads, thread by thread."""
-        ...
 
     def listed_calls(self, ids: Sequence[str]) -> list[ListedCall]:
         """Return calls with their entries in the list index."""
-        ...
 
     def call_row(self, call_id: str) -> dict[str, Any] | None:
         """Return the columns of a call as they are stored, also if they cannot be decoded."""
-        ...
 
     def has_search_key(self, key: SearchKey) -> bool:
         """Return whether a search key and its words are stored as they must be."""
-        ...
 
     def runs_with_ids(self, ids: Sequence[str]) -> list[Run]: ...
     def call_counts(self) -> list[tuple[str, int]]:
         """Return the runs that have calls, each with their number."""
-        ...
 
     def all_refusals(self, after: str = "", limit: int = 1000) -> list[Refusal]:
         """Return refusals in the order of their ids, lifted ones too."""
-        ...
 
     def run_threads(self, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
         """Return the ids of runs in order, each with its thread."""
-        ...
 
     def orphan_events(self, limit: int) -> list[tuple[str, int]]:
         """Return threads that have events but no row, each with its first event's number."""
-        ...
 
 
 class SnapshotLost(Exception):
@@ -575,21 +526,17 @@ class Store(StoreReads, Protocol):
         Raises ``SnapshotLost`` from a read if the database ended the snapshot. Keep it short:
         the database cannot clean up meanwhile.
         """
-        ...
 
     def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]: ...
     def newest(self, before: Cursor = "", limit: int = 100) -> list[tuple[Cursor, Event]]:
         """Return the events before a cursor, or the last ones, newest first."""
-        ...
 
     def tail(self) -> Cursor: ...
     def restored(self) -> bool:
         """Return whether the store went back in time; nothing starts until ``mark_recovered``."""
-        ...
 
     def transact(self, *commands: Command) -> list[Any]:
         """Run commands of one thread (and at most one run) in one durable transaction."""
-        ...
 
     def renew(self, renewals: Sequence[Renewal], patience: float) -> dict[str, bool]:
         """Extend leases, in one transaction. Return for each row whether its lease was extended.
@@ -599,7 +546,6 @@ class Store(StoreReads, Protocol):
         a renewal waits for nobody, and is tried again. Raises ``StoreError`` if the database does
         not answer within ``patience`` seconds. Adds no event, and calls no listener.
         """
-        ...
 
     def reserve(
         self, agents: Sequence[str], limit: int, worker: str, skip: Collection[str] = ()
@@ -611,11 +557,9 @@ class Store(StoreReads, Protocol):
         but not reserved, and do not count towards the limit. This is a hint that saves work:
         safety never depends on it, and it need not survive a crash.
         """
-        ...
 
     def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
         """Move a named cursor if it is still at ``expected``; return whether it moved."""
-        ...
 
     def put_deliveries(self, deliveries: Sequence[Delivery]) -> list[bool]:
         """Add messages (version 0) or change them, in one transaction.
@@ -623,34 +567,28 @@ class Store(StoreReads, Protocol):
         Returns for each whether it was written: a new one if its id is new, another one if it
         still is of the version that it names. The state ``gone`` deletes a row.
         """
-        ...
 
     def seal(self) -> Seal | None:
         """Sign the heads of all chains that moved since their last seal; ``None`` if none did.
 
         A large backlog becomes several seals, each in a transaction of its own.
         """
-        ...
 
     def seal_if_due(self) -> Seal | None:
         """Make a seal if one is due (``sayso.stores.seals``).
 
         Every commit does this too; call it on a timer if the process seldom commits.
         """
-        ...
 
     def rekey(self, table: str, after: Sequence[Any] | None) -> Rekeyed:
         """Sign the next rows of a table again with the first key (``stores.sql.rekeying``)."""
-        ...
 
     def prune(self, before: Micros, by: str) -> dict[str, int]:
         """Delete the contents of runs that ended before then; the chain stays verifiable."""
-        ...
 
     def mark_recovered(self) -> None: ...
     def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Subscription:
         """Call ``listener``, from any OS thread, after commits on a thread (``None``: on any)."""
-        ...
 
     def close(self) -> None: ...
 
@@ -671,11 +609,9 @@ class Transaction(Protocol):
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
         """Lock the thread, load the rows that are needed, and read the clock, in this order."""
-        ...
 
     def save(self, work: UnitOfWork) -> None:
         """Write what changed."""
-        ...
 
 
 _name = attrgetter("name")

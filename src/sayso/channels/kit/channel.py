@@ -28,19 +28,15 @@ class Channel(Protocol):
 
         Raises ``TryLater`` or ``Undeliverable``; any other error is tried again.
         """
-        ...
 
     async def update(self, delivery: Delivery, card: Card) -> None:
         """Change a message that was sent. Raises as ``send``."""
-        ...
 
     async def send_code(self, target: str, code: str) -> None:
         """Send a code that links an account, where the platform has no bot to send it to."""
-        ...
 
     async def check(self) -> str:
         """Return who the bot is. Raises if the platform does not know it."""
-        ...
 
     async def close(self) -> None: ...
 
@@ -54,7 +50,6 @@ class TakesSubscriptions(Protocol):
 
     async def accept(self, subscription: Subscription) -> None:
         """Raise ``InvalidCall`` unless messages can be sent to a subscription."""
-        ...
 
 
 @runtime_checkable
@@ -63,7 +58,6 @@ class OpensByLink(Protocol):
 
     async def bot_link(self, code: str) -> str:
         """Return the URL that opens the bot and offers to send it a code."""
-        ...
 
 
 class Received(NamedTuple):

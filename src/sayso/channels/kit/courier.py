@@ -49,7 +49,6 @@ class Observer(Protocol):
     def message(self, channel: str, outcome: str, delay: float | None) -> None:
         """Count a message: ``sent`` (``delay`` seconds after the ask), ``updated``, ``failed`` or
         ``dead``."""
-        ...
 
     def chat_decision(self, channel: str, decision: str) -> None: ...
 

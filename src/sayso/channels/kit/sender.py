@@ -60,19 +60,15 @@ class Courier(Protocol):
 
         Raises ``TryLater`` or ``Undeliverable``; any other error is tried again.
         """
-        ...
 
     def after(self, row: Delivery) -> Delivery | None:
         """Return what else is due for a message that was recorded, if anything."""
-        ...
 
     def failed(self, row: Delivery) -> None:
         """Count a failed attempt."""
-        ...
 
     def give_up(self, row: Delivery, reason: str) -> None:
         """Record that a message is given up."""
-        ...
 
     async def close(self) -> None: ...
 

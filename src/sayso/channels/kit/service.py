@@ -32,7 +32,6 @@ class ChatChannel(Channel, Protocol):
 
     async def listen(self, desk: Desk) -> None:
         """Take what people send, until cancelled. Returns at once if it arrives over HTTP."""
-        ...
 
 
 class EventPlanner(Protocol):
@@ -40,11 +39,9 @@ class EventPlanner(Protocol):
 
     def wants(self, event: Event) -> bool:
         """Return whether an event may change what messages there are."""
-        ...
 
     def plan(self, events: Sequence[Event]) -> int:
         """Write the rows that these events ask for; return how many were written."""
-        ...
 
 
 class Runner:

@@ -55,11 +55,9 @@ class Kept(Protocol):
 
     def schema_version(self) -> int:
         """Return the version of the tables that this process reads and writes."""
-        ...
 
     def write_presence(self, statement: str, values: Sequence[Any]) -> None:
         """Run a statement that changes the table ``process``, in a transaction of its own."""
-        ...
 
 
 def live_processes(rows: Rows, now: Micros) -> list[LiveProcess]:
