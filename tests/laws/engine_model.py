@@ -65,9 +65,11 @@ _SPARE_LEASES = (
 
 def without_salt(store: Any) -> Any:
     """Make a store salt its events alike: salts are random, so equal chains would differ."""
-    store._deps = replace(store._deps, salt=lambda: "salt")
-    if isinstance(store, SqliteStore):
-        store._parts = store._parts._replace(deps=store._deps)
+    if hasattr(store, "_parts"):
+        deps = replace(store._parts.deps, salt=lambda: "salt")
+        store._parts = store._parts._replace(deps=deps)
+    else:
+        store._deps = replace(store._deps, salt=lambda: "salt")
     return store
 
 

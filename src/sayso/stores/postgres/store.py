@@ -28,19 +28,16 @@ from sayso.engine.renewing import Renewal
 from sayso.errors import Conflict, InvalidCall, StoreError
 from sayso.forking import renew_in_child
 from sayso.keys import Keyring
-from sayso.rows import SYSTEM_THREAD, Delivery, Event, Run, event_from, run_from
+from sayso.rows import Event, Run, event_from, run_from
 from sayso.stores.base import (
     RESERVED_SECONDS,
     Boundary,
     Cursor,
     Due,
     Hub,
-    Listener,
-    Rekeyed,
     SnapshotLost,
     Vitals,
     commit_name,
-    engine_deps,
     run_commands,
 )
 from sayso.stores.outage import Outage, outage_of
@@ -77,24 +74,16 @@ from sayso.stores.postgres.transaction import (
     PooledTransaction,
     is_over,
     notify,
-    probe_of,
     unknown,
 )
-from sayso.stores.row_checks import RowDecoder
-from sayso.stores.seals import Seal, SealSchedule, seal_all
+from sayso.stores.seals import Seal, SealSchedule
 from sayso.stores.sql import presence
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.leases import load_leases, renew_leases
-from sayso.stores.sql.maintenance import (
-    find_unsealed,
-    prune,
-    prune_in_batches,
-    seal_moved,
-)
-from sayso.stores.sql.reads import Snapshot, SqlReads, move_cursor, put_deliveries
-from sayso.stores.sql.rekeying import rekey
+from sayso.stores.sql.reads import Snapshot, SqlReads, move_cursor
 from sayso.stores.sql.statements import POSTGRES, ResultSet
-from sayso.stores.sql.transaction import StoreParts, ToolCache
+from sayso.stores.sql.store import Probe, SqlStore, WriteTransaction, is_written
+from sayso.stores.sql.transaction import ToolCache
 from sayso.types import Micros
 
 #: An era, and the oldest transaction that is still open.
@@ -432,7 +421,7 @@ _SAVE_CALL_LEASES = (
 )
 
 
-class PostgresStore(OrderedEvents):
+class PostgresStore(SqlStore, OrderedEvents):
     """A store in a schema of a PostgreSQL database, 14 or later."""
 
     _dialect = POSTGRES
@@ -456,25 +445,19 @@ class PostgresStore(OrderedEvents):
         switches to it when a prepared statement fails. With ``create=False``, raise ``NotFound`` if
         the database has no store.
         """
-        self.url = without_password(url)
+        super().__init__(without_password(url), keys or Keyring.for_store(None), clock, boundary)
         self._address, schema_in_url = split_schema(url)
         self.schema = schema or schema_in_url or "sayso"
-        self.boundary = boundary
         self.quick_reads = False
-        self.keys = keys or Keyring.for_store(None)
         self._clock = clock
         self._patience = patience
         self._leaving = False
         self._prepare = prepare
         self._time = Clock(self._ask_time)
-        self._deps = engine_deps(self.keys)
-        self._decode = RowDecoder(self.keys)
-        self._tool_cache = ToolCache()
         self._translate = translator(self.schema)
         self._database = Database(self.schema, self._translate, self.url)
         self._pool = Pool(self._connect, size, self.url)
         self._lease_pool = Pool(self._connect, 1, self.url)
-        self._hub = Hub(self._start_watching)
         self.after_fork()
         renew_in_child(self)
         self._open(create)
@@ -542,19 +525,14 @@ class PostgresStore(OrderedEvents):
 
     # -- writing
 
-    @property
-    def _parts(self) -> StoreParts:
-        return StoreParts(self._tool_cache, self._deps, self._decode, self._clock)
-
     def transact(self, *commands: Command) -> list[Any]:
-        def body(inner: PooledTransaction) -> tuple[list[Any], UnitOfWork, PgTransaction]:
-            transaction = PgTransaction(inner, self._parts)
+        def body(transaction: PgTransaction) -> tuple[list[Any], UnitOfWork, PgTransaction]:
             results, work = run_commands(transaction, commands)
-            inner.probe = probe_of(work)
-            notify(inner.execute, work.events, self._channel)
+            notify(transaction.execute, work.events, self._channel)
             return results, work, transaction
 
-        results, work, transaction = self._write(commit_name(commands), body, brief=True)
+        name = commit_name(commands)
+        results, work, transaction = self._write(name, body, is_written, brief=True)
         self._tool_cache.learn(transaction.new_tools, transaction.new_keys)
         self.has_reached(transaction.last_pos())
         self._hub.publish({event.thread for event in work.events})
@@ -599,7 +577,12 @@ class PostgresStore(OrderedEvents):
         return extended
 
     def _write(
-        self, name: str, body: Callable[[PooledTransaction], T], *, brief: bool = False
+        self,
+        name: str,
+        body: Callable[[Any], T],
+        is_there: Probe = lambda result, rows: False,
+        *,
+        brief: bool = False,
     ) -> T:
         """Retry until the write is known to be committed, or known not to be.
 
@@ -614,7 +597,10 @@ class PostgresStore(OrderedEvents):
                     raise restored(self.url)  # the new connection noticed it
                 transaction = self._transaction_on(connection, brief=brief)
                 try:
-                    result: T = transaction.run(body, partial(self._cross, name, "before"))
+                    result: T = transaction.run(
+                        lambda inner: body(PgTransaction(inner, self._parts)),
+                        partial(self._cross, name, "before"),
+                    )
                     break
                 except psycopg.Error as error:
                     again = self._may_try_again(error, connection, transaction)
@@ -622,7 +608,7 @@ class PostgresStore(OrderedEvents):
                     late = time.monotonic() > end and not transaction.sent
                     if not again or late:
                         raise explained(error, self.url) from error
-            if transaction.sent and self._read_back(transaction, end):
+            if transaction.sent and self._read_back(transaction, is_there, end):
                 result = transaction.result
                 break
             time.sleep(nap)  # a read-only server refuses at once, and would again
@@ -644,10 +630,6 @@ class PostgresStore(OrderedEvents):
             self._pool.renew()
             raise
 
-    def _cross(self, name: str, when: str) -> None:
-        if self.boundary is not None:
-            self.boundary(name, when)
-
     def _may_try_again(
         self,
         error: psycopg.Error,
@@ -668,14 +650,15 @@ class PostgresStore(OrderedEvents):
             transaction.sent = False  # the server refused, so nothing changed
         return lost or isinstance(error, (*UNPREPARED, *TRANSIENT))
 
-    def _read_back(self, transaction: PooledTransaction, end: float) -> bool:
+    def _read_back(self, transaction: PooledTransaction, is_there: Probe, end: float) -> bool:
         """Read back the outcome of a commit whose answer was lost."""
         while True:
             try:
                 with self._pool.connection(end) as connection:
                     is_over(connection, transaction)
                     with Pipeline(connection, self._translate) as pipe:
-                        return transaction.probe(lambda *read: pipe.send(*read).fetchall())
+                        rows = lambda *read: pipe.send(*read).fetchall()  # noqa: E731
+                        return is_there(transaction.result, rows)
             except (psycopg.Error, StoreError) as error:
                 lost = isinstance(error, psycopg.Error) and is_lost(error, connection)
                 if not lost or time.monotonic() > end:
@@ -708,63 +691,13 @@ class PostgresStore(OrderedEvents):
             log.warning("not sealed yet; the next seal covers it: %s", error)
 
     def seal(self) -> Seal | None:
-        newest = seal_all(lambda: self._write("seal", self._wait_and_seal))
+        newest = super().seal()
         self._has_written = False
         return newest
 
-    def seal_if_due(self) -> Seal | None:
-        """Make a seal if one is due and no other process is making it.
-
-        Only writers of the threads being sealed wait for it.
-        """
-        if not self.keys.can_sign:
-            return None
-        find = partial(find_unsealed, self._rows)
-        make = partial(self._write, "seal", self._seal_if_free)
-        return self._schedule.seal_if_due(self.now(), find, make)
-
-    def _wait_and_seal(self, transaction: PooledTransaction) -> Seal | None:
-        transaction.execute(_SEALING, (self.schema,))
-        return self._seal(transaction)
-
-    def _seal_if_free(self, transaction: PooledTransaction) -> Seal | None:
-        free = transaction.execute(_MAY_SEAL, (self.schema,)).fetchone()[0]
-        return self._seal(transaction) if free else None
-
-    def _seal(self, transaction: PooledTransaction) -> Seal | None:
-        at = transaction.facts()
-        at = at if self._clock is None else self._clock()
-        seal = seal_moved(transaction.execute, self.keys, at, POSTGRES)
-        if seal is not None:
-            n = seal.n
-            digest = seal.hash
-            statement = "SELECT hash FROM seal WHERE n = ?"
-            transaction.probe = lambda rows: rows(statement, (n,)) == [(digest,)]
-        return seal
-
-    def rekey(self, table: str, after: Sequence[Any] | None) -> Rekeyed:
-        def body(transaction: PooledTransaction) -> Rekeyed:
-            execute = transaction.execute
-            return rekey(execute, self.keys, self._decode, table, after, POSTGRES)
-
-        return self._write("rekey", body)
-
-    def prune(self, before: Micros, by: str) -> dict[str, int]:
-        def one(runs: list[str]) -> dict[str, int]:
-            def body(transaction: PooledTransaction) -> dict[str, int]:
-                transaction.lock(SYSTEM_THREAD)
-                counts, note = prune(transaction.execute, self._parts, runs, before, by, POSTGRES)
-                _, work = run_commands(PgTransaction(transaction, self._parts), (note,))
-                transaction.probe = probe_of(work)
-                return counts
-
-            counts = self._write("prune", body)
-            self._tool_cache.forget()
-            self._hub.publish({SYSTEM_THREAD})
-            self.seal()
-            return counts
-
-        return prune_in_batches(self._rows, before, one)
+    def _seal(self, transaction: WriteTransaction, *, wait: bool = True) -> Seal | None:
+        free = transaction.execute(_SEALING if wait else _MAY_SEAL, (self.schema,))
+        return super()._seal(transaction) if wait or free.fetchone()[0] else None
 
     def reserve(
         self, agents: Sequence[str], limit: int, worker: str, skip: Collection[str] = ()
@@ -797,17 +730,6 @@ class PostgresStore(OrderedEvents):
             if len(reserved_runs) == len(rows):
                 return reserved_runs
             unreadable += sorted({row[0] for row in rows} - {run.id for run in reserved_runs})
-
-    def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
-        def body(transaction: PooledTransaction) -> bool:
-            statement = "SELECT pos FROM cursor WHERE name = ?"
-            transaction.probe = lambda rows: rows(statement, (name,)) == [(to,)]
-            return move_cursor(transaction.execute, name, to, expected)
-
-        return self._write("cursor", body)
-
-    def put_deliveries(self, deliveries: Sequence[Delivery]) -> list[bool]:
-        return self._write("deliveries", lambda at: put_deliveries(at.execute, deliveries))
 
     # -- reading
 
@@ -868,9 +790,6 @@ class PostgresStore(OrderedEvents):
         return overdue
 
     # -- commits of other processes
-
-    def subscribe(self, thread: str | None, listener: Callable[[], None]) -> Listener:
-        return self._hub.subscribe(thread, listener)
 
     def _start_watching(self) -> None:
         horizon = horizon_of(self._rows(HORIZON)[0])

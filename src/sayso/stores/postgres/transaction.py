@@ -27,7 +27,7 @@ from sayso.engine import UnitOfWork
 from sayso.engine.commands import Needs
 from sayso.errors import StoreError
 from sayso.forking import fork_safe_lock
-from sayso.rows import SYSTEM_THREAD, Event, run_from
+from sayso.rows import SYSTEM_THREAD, Event
 from sayso.stores.postgres.connections import (
     BEGIN,
     DURABLE,
@@ -39,8 +39,9 @@ from sayso.stores.postgres.connections import (
 )
 from sayso.stores.postgres.database import Database
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.statements import POSTGRES, Execute, ResultSet, Rows
-from sayso.stores.sql.transaction import SqlTransaction, StoreParts
+from sayso.stores.sql.statements import POSTGRES, Execute, ResultSet
+from sayso.stores.sql.store import WriteTransaction
+from sayso.stores.sql.transaction import StoreParts
 from sayso.sync import on_loop
 from sayso.types import Micros
 
@@ -119,9 +120,6 @@ LOCK_MS = 5_000
 FROZEN_MS = 30_000
 _END_AFTER_SECONDS = 5.0
 
-#: Returns whether the rows that a transaction wrote are there.
-Probe = Callable[[Rows], bool]
-
 
 class OpenTransaction:
     """An open transaction: sends its statements, and knows its server-side identity."""
@@ -193,7 +191,6 @@ class PooledTransaction(OpenTransaction):
         self._locked_facts: ResultSet | None = None
         self.sent = False
         self.result: Any = None
-        self.probe: Probe = lambda rows: False
 
     def lock(self, *threads: str) -> None:
         """Lock these threads, and ask for the facts in the same statement."""
@@ -228,27 +225,6 @@ class PooledTransaction(OpenTransaction):
         version = self._connection.info.server_version
         transaction_ms = FROZEN_MS if self.brief else 0
         return [transaction_settings(version, LOCK_MS, FROZEN_MS, transaction_ms)]
-
-
-def probe_of(work: UnitOfWork) -> Probe:
-    def probe(rows: Rows) -> bool:
-        if work.events:
-            event = work.events[-1]
-            statement = "SELECT hash FROM event WHERE thread = ? AND seq = ?"
-            return [row[0] for row in rows(statement, (event.thread, event.seq))] == [event.hash]
-        if work.messages:
-            message = work.messages[-1]
-            statement = f"SELECT {sql.MESSAGE} FROM message WHERE thread = ? AND seq = ?"
-            return rows(statement, (message.thread, message.seq)) == [tuple(message)]
-        if work.run is not None and work.run_touched:
-            # Only a new run, a lease or a snapshot is written without an event or a message. If
-            # another change has overwritten it by now, a retry does no harm.
-            stored = [run_from(row) for row in rows(sql.LOAD_RUN, (work.run.id,))]
-            new = [run for run in stored if work.new_run and run.created == work.run.created]
-            return bool(new) or stored == [work.run]
-        return not work.touched_calls
-
-    return probe
 
 
 def is_over(connection: Connection, transaction: PooledTransaction) -> bool:
@@ -291,7 +267,7 @@ _NO_NOTIFY = frozenset(
 )
 
 
-class PgTransaction(SqlTransaction):
+class PgTransaction(WriteTransaction):
     """A transaction that reads the database's clock with the rows, after the lock."""
 
     def __init__(self, inner: OpenTransaction, parts: StoreParts) -> None:
@@ -299,8 +275,14 @@ class PgTransaction(SqlTransaction):
         self._inner = inner
         self._added: ResultSet | None = None
 
+    def execute(self, text: str, values: Sequence[Any] = ()) -> ResultSet:
+        return self._inner.execute(text, values)
+
+    def lock(self, *threads: str) -> None:
+        self._inner.lock(*threads)
+
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
-        self._inner.lock(thread, *([SYSTEM_THREAD] if needs.system else []))
+        self.lock(thread, *([SYSTEM_THREAD] if needs.system else []))
         return super().load(thread, needs)
 
     def _write_row(self, text: str, values: Sequence[Any]) -> None:

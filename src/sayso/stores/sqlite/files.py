@@ -195,6 +195,22 @@ def fetch_all(
         connection.text_factory = str
 
 
+class Fetched(list[Any]):
+    """A reply that was read to its end.
+
+    An unfinished statement holds its snapshot as long as anything refers to it, even a traceback,
+    and the connection cannot write once another process has.
+    """
+
+    rowcount = -1
+
+    def fetchone(self) -> Any:
+        return self[0] if self else None
+
+    def fetchall(self) -> list[Any]:
+        return self
+
+
 def wait_for_locks(connection: sqlite3.Connection, seconds: float) -> None:
     """Set how long the connection itself waits for other programs.
 

@@ -41,6 +41,7 @@ from sayso.stores.sql.transaction import ToolCache
 from sayso.stores.sqlite.files import (
     TICK_NS,
     Connection,
+    Fetched,
     check_alone,
     check_local,
     connected_read_only,
@@ -60,6 +61,11 @@ class SqliteReads(SqlReads):
     """Events are numbered in commit order, because one process writes at a time."""
 
     _dialect = SQLITE
+    _clock: Callable[[], Micros]
+
+    def now(self) -> Micros:
+        """Return the machine's wall-clock time."""
+        return self._clock()
 
     def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
         return self._events("pos > ? ORDER BY pos", position_of(after), limit)
@@ -159,7 +165,7 @@ class SqliteFile:
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
         """Read like ``rows``, for functions that expect a cursor."""
-        return _Rows(self.rows(statement, values))
+        return Fetched(self.rows(statement, values))
 
     def version(self) -> int:
         """Return the version of the tables. Raise ``StoreError`` if they are not a store's."""
@@ -208,17 +214,6 @@ class SqliteFile:
                 self._reader = None
             if self._remove_copy is not None:
                 self._remove_copy()
-
-
-class _Rows:
-    def __init__(self, rows: list[Any]) -> None:
-        self._rows = rows
-
-    def fetchall(self) -> list[Any]:
-        return self._rows
-
-    def fetchone(self) -> Any:
-        return self._rows[0] if self._rows else None
 
 
 def _state(path: Path) -> _State:
@@ -279,9 +274,6 @@ class ReadOnlySqliteStore(ReadOnlySqlStore, SqliteReads):
             self._file.close()
             raise
         self._decode = RowDecoder(self.keys)
-
-    def now(self) -> Micros:
-        return self._clock()
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         return self._file.rows(statement, values)

@@ -27,36 +27,26 @@ from typing import Any, TypeVar
 
 from sayso.engine import Command, UnitOfWork
 from sayso.engine.commands import Needs
-from sayso.engine.renewing import Renewal
 from sayso.engine.unit_of_work import COUNTERS
 from sayso.errors import Conflict, StoreClosed, StoreError
 from sayso.forking import no_fork, process, renew_in_child
 from sayso.keys import Keyring
-from sayso.rows import Call, Delivery, Event, Run, Thread
+from sayso.rows import Call, Event, Run, Thread
 from sayso.stores.base import (
     Boundary,
     Hub,
     Listener,
-    Rekeyed,
     commit_name,
-    engine_deps,
     run_commands,
 )
-from sayso.stores.row_checks import MOST_TEXT, RowDecoder, event_taken
+from sayso.stores.row_checks import MOST_TEXT, event_taken
 from sayso.stores.seals import Seal, SealSchedule, Unsealed, seal_all
 from sayso.stores.sql import presence
-from sayso.stores.sql.leases import renew_saved
-from sayso.stores.sql.maintenance import (
-    find_unsealed,
-    prune,
-    prune_in_batches,
-    seal_moved,
-)
+from sayso.stores.sql.maintenance import find_unsealed
 from sayso.stores.sql.migrate import another, newest_version, read_meta, upgraded
-from sayso.stores.sql.reads import Snapshot, move_cursor, put_deliveries
-from sayso.stores.sql.rekeying import rekey
-from sayso.stores.sql.statements import SQLITE, Execute, ResultSet
-from sayso.stores.sql.transaction import SqlTransaction, StoreParts, ToolCache
+from sayso.stores.sql.reads import Snapshot
+from sayso.stores.sql.store import Probe, SqlStore, WriteTransaction
+from sayso.stores.sql.transaction import StoreParts
 from sayso.stores.sqlite.files import (
     BUSY_SECONDS,
     PATIENCE,
@@ -79,7 +69,7 @@ from sayso.stores.sqlite.files import (
     wait_for_locks,
 )
 from sayso.stores.sqlite.reads import SqliteReads
-from sayso.stores.sqlite.writer import Operation, WriterThread
+from sayso.stores.sqlite.writer import Operation, SqliteTransaction, WriterThread
 from sayso.sync import WouldBlock, must_not_block, resolve
 from sayso.types import Micros
 
@@ -218,43 +208,12 @@ class RowCache:
         self._version = None
 
 
-class _Fetched(list[Any]):
-    """A reply that was read to its end.
-
-    An unfinished statement holds its snapshot as long as anything refers to it, even a traceback,
-    and the connection cannot write once another process has.
-    """
-
-    rowcount = -1
-
-    def fetchone(self) -> Any:
-        return self[0] if self else None
-
-    def fetchall(self) -> list[Any]:
-        return self
-
-
-def fetching(writer: sqlite3.Connection) -> Execute:
-    """Return a function that executes statements and leaves none of them open."""
-
-    def execute(text: str, values: Sequence[Any] = ()) -> ResultSet:
-        if text.startswith(("SELECT", "WITH")):
-            return _Fetched(fetch_all(writer, text, values))
-        cursor = writer.execute(text, values)
-        return cursor if cursor.description is None else _Fetched(cursor.fetchall())
-
-    return execute
-
-
-class SqliteTransaction(SqlTransaction):
+class CachedTransaction(SqliteTransaction):
     """A transaction that reads only rows that are not cached."""
 
     def __init__(self, writer: sqlite3.Connection, parts: StoreParts, row_cache: RowCache) -> None:
-        # Read to the end at once, like every reply (``_Fetched``).
-        super().__init__(partial(fetch_all, writer), writer.execute, SQLITE, parts)
+        super().__init__(writer, parts)
         self._row_cache = row_cache
-        #: When it changed rows; 0 if it changed none.
-        self.now: Micros = 0
         #: The events that were saved, and the threads that they belong to.
         self.events: list[Event] = []
         self.moved: set[str] = set()
@@ -264,7 +223,6 @@ class SqliteTransaction(SqlTransaction):
 
     def save(self, work: UnitOfWork) -> None:
         super().save(work)
-        self.now = work.now
         self._row_cache.keep(work)
         self.events += work.events
         for event in work.events:
@@ -313,11 +271,13 @@ def explained(error: Exception) -> Exception:
 
 
 log = logging.getLogger("sayso.stores")
-R = TypeVar("R", Call, Run, Thread)
+T = TypeVar("T")
 
 _RETRIES = 5
 #: The commits of ``presence``, which no boundary interrupts: they belong to no work.
 _HEARTBEAT = "heartbeat"
+#: The commits that write rows otherwise than by commands, which the row cache does not see.
+_PAST_THE_CACHE = frozenset({"renew", "rekey", "prune", "seal"})
 #: How often to try again while another program has the file locked, in seconds.
 _BUSY_NAP = 0.005
 #: How often a caller that waits for a commit looks whether it was forked, in seconds.
@@ -328,7 +288,7 @@ def _unsealed(connection: Connection) -> Unsealed:
     return find_unsealed(lambda *query: connection.execute(*query).fetchall())
 
 
-class SqliteStore(SqliteReads):
+class SqliteStore(SqlStore, SqliteReads):
     """A store in one SQLite file (WAL, ``synchronous=FULL``)."""
 
     def __init__(
@@ -342,8 +302,6 @@ class SqliteStore(SqliteReads):
         # The user's path may be a link. Lock, mark and key are beside the file itself.
         self._name = Path(path).expanduser().absolute()
         self.path = Path(os.path.realpath(self._name))
-        self.url = f"sqlite:///{self.path}"
-        self.boundary = boundary
         self.incarnation = ""
         self._version = str(newest_version("sqlite"))
         #: The version that the tables have now, if another process has changed them.
@@ -352,13 +310,9 @@ class SqliteStore(SqliteReads):
         self._clock = clock
         self._sidecar = Sidecar(self.path, self._name)
         try:
-            self.keys = keys or Keyring.for_store(self.path)
-            self._can_seal = self.keys.can_sign
-            self._deps = engine_deps(self.keys)
-            self._decode = RowDecoder(self.keys)
-            self._tool_cache = ToolCache()
-            self._parts = StoreParts(self._tool_cache, self._deps, self._decode, clock)
-            self._hub = Hub(self._start_watching)
+            keys = keys or Keyring.for_store(self.path)
+            super().__init__(f"sqlite:///{self.path}", keys, clock, boundary)
+            self._can_seal = keys.can_sign
             self._closed = False
             self._reset()
             self._ready()
@@ -437,11 +391,11 @@ class SqliteStore(SqliteReads):
             self._schedule.looked(unsealed, self._clock())
         self._sidecar.adopt(self.incarnation, connection)
 
-    def now(self) -> Micros:
-        """Return the machine's wall-clock time."""
-        return self._clock()
-
     # -- writing
+
+    def _write(self, name: str, body: Callable[[Any], T], is_there: Probe | None = None) -> T:
+        result: T = self._submit(Operation(name, body))
+        return result
 
     def transact(self, *commands: Command) -> list[Any]:
         body = partial(run_commands, commands=commands)
@@ -457,7 +411,7 @@ class SqliteStore(SqliteReads):
         if self._writer is None or sys.is_finalizing():
             return False
 
-        def body(transaction: SqlTransaction) -> list[Any]:
+        def body(transaction: SqliteTransaction) -> list[Any]:
             return [] if future.cancelled() else run_commands(transaction, commands)[0]
 
         def then(operation: Operation) -> None:
@@ -472,20 +426,6 @@ class SqliteStore(SqliteReads):
 
     # ``sayso.sync`` finds it here, and not if a subclass or a test has replaced ``transact``.
     setattr(transact, "soon", _transact_soon)  # noqa: B010
-
-    def renew(self, renewals: Sequence[Renewal], patience: float) -> dict[str, bool]:
-        """Extend leases in one commit, which waits for other writers of the file."""
-
-        def body(_: SqlTransaction) -> dict[str, bool]:
-            execute = fetching(self._ready())
-            extended = renew_saved(execute, self._parts, renewals, self._clock()).extended()
-            for row in extended:
-                self._row_cache.runs.pop(row, None)
-                self._row_cache.calls.pop(row, None)
-            return extended
-
-        extended: dict[str, bool] = self._submit(Operation("renew", body))
-        return extended
 
     def _submit(self, operation: Operation, seconds: float | None = None) -> Any:
         """Commit an operation; return its result, or raise why it was refused.
@@ -601,17 +541,19 @@ class SqliteStore(SqliteReads):
             time.sleep(_BUSY_NAP)
         return self._check_fence(writer) if self._row_cache.check(writer) else self._newest
 
-    def _run(self, writer: Connection, batch: list[Operation]) -> list[SqliteTransaction]:
+    def _run(self, writer: Connection, batch: list[Operation]) -> list[CachedTransaction]:
         """Run operations in the open transaction; return what those did that were not refused.
 
         One that is refused leaves the transaction as it was.
         """
         alone = len(batch) == 1
-        transactions: list[SqliteTransaction] = []
+        transactions: list[CachedTransaction] = []
         for operation in batch:
-            transaction = SqliteTransaction(writer, self._parts, self._row_cache)
+            transaction = CachedTransaction(writer, self._parts, self._row_cache)
             if not alone:
                 writer.execute("SAVEPOINT operation")
+            if operation.name in _PAST_THE_CACHE:
+                self._row_cache.forget()
             try:
                 operation.result = operation.body(transaction)
             except Exception as error:
@@ -631,7 +573,7 @@ class SqliteStore(SqliteReads):
         self,
         writer: Connection,
         batch: list[Operation],
-        transactions: list[SqliteTransaction],
+        transactions: list[CachedTransaction],
         newest: Newest,
     ) -> Newest:
         """Commit what was added to the newest event. Return the newest event after that."""
@@ -684,67 +626,17 @@ class SqliteStore(SqliteReads):
         if self._upgraded_to:
             raise upgraded(self.url, self._upgraded_to, self._version)
 
-    # -- sealing and pruning
+    # -- sealing
 
-    def _seal_when_due(self, writer: Connection) -> Seal | None:
+    def _seal_when_due(self, writer: Connection) -> None:
         find = partial(_unsealed, writer)
-        make = partial(self._seal, writer)
-        return self._schedule.seal_if_due(self._clock(), find, make)
+        make = partial(self._seal, SqliteTransaction(writer, self._parts))
+        self._schedule.seal_if_due(self._clock(), find, make)
 
-    def _seal(self, writer: Connection) -> Seal | None:
+    def _seal(self, transaction: WriteTransaction, *, wait: bool = True) -> Seal | None:
         self._has_written = False
         self._row_cache.forget()
-        return seal_moved(fetching(writer), self.keys, self._clock())
-
-    def seal(self) -> Seal | None:
-        return seal_all(lambda: self._submit(self._sealing()))
-
-    def _sealing(self) -> Operation:
-        return Operation("seal", lambda _: self._seal(self._ready()))
-
-    def seal_if_due(self) -> Seal | None:
-        if not (self._can_seal and find_unsealed(self._rows).is_due(self.now())):
-            return None
-        look = Operation("seal", lambda _: self._seal_when_due(self._ready()))
-        seal: Seal | None = self._submit(look)
-        return seal
-
-    def rekey(self, table: str, after: Sequence[Any] | None) -> Rekeyed:
-        def body(_: SqlTransaction) -> Rekeyed:
-            self._row_cache.forget()
-            execute = fetching(self._ready())
-            return rekey(execute, self.keys, self._decode, table, after)
-
-        rekeyed: Rekeyed = self._submit(Operation("rekey", body))
-        return rekeyed
-
-    def prune(self, before: Micros, by: str) -> dict[str, int]:
-        def one(runs: list[str]) -> dict[str, int]:
-            def body(transaction: SqlTransaction) -> dict[str, int]:
-                self._row_cache.forget()
-                execute = fetching(self._ready())
-                counts, note = prune(execute, self._parts, runs, before, by)
-                run_commands(transaction, (note,))
-                self._tool_cache.forget()
-                self._seal(self._ready())
-                return counts
-
-            counts: dict[str, int] = self._submit(Operation("prune", body))
-            return counts
-
-        return prune_in_batches(self._rows, before, one)
-
-    def move_cursor(self, name: str, to: str, *, expected: str) -> bool:
-        move = Operation("cursor", lambda _: move_cursor(self._ready().execute, name, to, expected))
-        moved: bool = self._submit(move)
-        return moved
-
-    def put_deliveries(self, deliveries: Sequence[Delivery]) -> list[bool]:
-        def body(_: SqlTransaction) -> list[bool]:
-            return put_deliveries(self._ready().execute, deliveries)
-
-        written: list[bool] = self._submit(Operation("deliveries", body))
-        return written
+        return super()._seal(transaction)
 
     def schema_version(self) -> int:
         return int(self._version)
@@ -752,7 +644,7 @@ class SqliteStore(SqliteReads):
     def write_presence(self, statement: str, values: Sequence[Any]) -> None:
         if self._writer is None:
             return  # a forked child that has not used the store
-        body = lambda _: fetch_all(self._ready(), statement, values)  # noqa: E731
+        body = lambda transaction: transaction.execute(statement, values)  # noqa: E731
         self._submit(Operation(_HEARTBEAT, body), presence.PATIENCE)
 
     # -- reading
@@ -893,7 +785,7 @@ class SqliteStore(SqliteReads):
         presence.leave(self)
         try:
             if self._has_written:
-                seal_all(lambda: self._submit(self._sealing(), PATIENCE))
+                seal_all(lambda: self._submit(Operation("seal", self._seal), PATIENCE))
         except StoreError as error:
             log.warning("not sealed yet; the next seal covers it: %s", error)
         finally:

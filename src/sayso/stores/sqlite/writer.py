@@ -12,14 +12,32 @@ caller ends its wait and reaches nobody else (``docs/decisions/0041``). A hand-o
 from __future__ import annotations
 
 import atexit
+import sqlite3
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol
 from weakref import WeakSet, finalize, ref
 
-from sayso.stores.sql.transaction import SqlTransaction
+from sayso.stores.sql.statements import SQLITE, ResultSet
+from sayso.stores.sql.store import WriteTransaction
+from sayso.stores.sql.transaction import StoreParts
+from sayso.stores.sqlite.files import Fetched, fetch_all
+
+
+class SqliteTransaction(WriteTransaction):
+    """A transaction on a connection, which no statement is left open on."""
+
+    def __init__(self, connection: sqlite3.Connection, parts: StoreParts) -> None:
+        super().__init__(partial(fetch_all, connection), connection.execute, SQLITE, parts)
+        self._connection = connection
+
+    def execute(self, text: str, values: Sequence[Any] = ()) -> ResultSet:
+        if text.startswith(("SELECT", "WITH")):
+            return Fetched(fetch_all(self._connection, text, values))
+        return self._connection.execute(text, values)
 
 
 class Operation:
@@ -30,7 +48,7 @@ class Operation:
     def __init__(
         self,
         name: str,
-        body: Callable[[SqlTransaction], Any],
+        body: Callable[[Any], Any],
         then: Callable[[Operation], None] | None = None,
     ) -> None:
         self.name = name
