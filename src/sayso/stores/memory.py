@@ -25,7 +25,7 @@ from sayso.stores.sql.store import Probe, SqlStore
 from sayso.stores.sqlite.files import Reservations, fetch_all, interrupted
 from sayso.stores.sqlite.reads import SqliteReads
 from sayso.stores.sqlite.store import explained
-from sayso.stores.sqlite.writer import SqliteTransaction
+from sayso.stores.sqlite.writer import SqliteTransaction, transaction_on
 from sayso.types import Micros
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class MemoryStore(SqlStore, SqliteReads):
                 raise interrupted(self.url)
             connection.execute("BEGIN")
             try:
-                result = body(SqliteTransaction(connection, self._parts))
+                result = body(transaction_on(connection, self._parts))
                 self._cross(name, "before")
                 connection.execute("COMMIT")
             except BaseException as error:

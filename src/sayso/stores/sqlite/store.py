@@ -45,6 +45,7 @@ from sayso.stores.sql import presence
 from sayso.stores.sql.maintenance import find_unsealed
 from sayso.stores.sql.migrate import another, newest_version, read_meta, upgraded
 from sayso.stores.sql.reads import Snapshot
+from sayso.stores.sql.statements import SQLITE
 from sayso.stores.sql.store import Probe, SqlStore, WriteTransaction
 from sayso.stores.sql.transaction import StoreParts
 from sayso.stores.sqlite.files import (
@@ -69,7 +70,12 @@ from sayso.stores.sqlite.files import (
     wait_for_locks,
 )
 from sayso.stores.sqlite.reads import SqliteReads
-from sayso.stores.sqlite.writer import Operation, SqliteTransaction, WriterThread
+from sayso.stores.sqlite.writer import (
+    Operation,
+    SqliteTransaction,
+    WriterThread,
+    transaction_on,
+)
 from sayso.sync import WouldBlock, must_not_block, resolve
 from sayso.types import Micros
 
@@ -212,7 +218,7 @@ class CachedTransaction(SqliteTransaction):
     """A transaction that reads only rows that are not cached."""
 
     def __init__(self, writer: sqlite3.Connection, parts: StoreParts, row_cache: RowCache) -> None:
-        super().__init__(writer, parts)
+        super().__init__(partial(fetch_all, writer), writer.execute, SQLITE, parts)
         self._row_cache = row_cache
         #: The events that were saved, and the threads that they belong to.
         self.events: list[Event] = []
@@ -630,7 +636,7 @@ class SqliteStore(SqlStore, SqliteReads):
 
     def _seal_when_due(self, writer: Connection) -> None:
         find = partial(_unsealed, writer)
-        make = partial(self._seal, SqliteTransaction(writer, self._parts))
+        make = partial(self._seal, transaction_on(writer, self._parts))
         self._schedule.seal_if_due(self._clock(), find, make)
 
     def _seal(self, transaction: WriteTransaction, *, wait: bool = True) -> Seal | None:

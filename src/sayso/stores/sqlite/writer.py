@@ -28,16 +28,18 @@ from sayso.stores.sqlite.files import Fetched, fetch_all
 
 
 class SqliteTransaction(WriteTransaction):
-    """A transaction on a connection, which no statement is left open on."""
-
-    def __init__(self, connection: sqlite3.Connection, parts: StoreParts) -> None:
-        super().__init__(partial(fetch_all, connection), connection.execute, SQLITE, parts)
-        self._connection = connection
+    """A transaction on a connection. It leaves no statement open there."""
 
     def execute(self, text: str, values: Sequence[Any] = ()) -> ResultSet:
         if text.startswith(("SELECT", "WITH")):
-            return Fetched(fetch_all(self._connection, text, values))
-        return self._connection.execute(text, values)
+            return Fetched(self._ask(text, values))
+        cursor: sqlite3.Cursor = self._write(text, values)  # type: ignore[assignment]
+        return cursor
+
+
+def transaction_on(connection: sqlite3.Connection, parts: StoreParts) -> SqliteTransaction:
+    read = partial(fetch_all, connection)
+    return SqliteTransaction(read, connection.execute, SQLITE, parts)
 
 
 class Operation:
