@@ -321,11 +321,6 @@ class Run(NamedTuple):
     seq: int = 0
     mac: str = ""
 
-    @property
-    def size(self) -> int:
-        """About how much text it holds."""
-        return len(self.snapshot or "") + len(self.output or "")
-
     def with_mac(self, seq: int, mac: str = "") -> Run:
         """Return the row with its last two fields, which only the end of a transaction knows."""
         return tuple.__new__(Run, (*self[:-2], seq, mac))

@@ -68,7 +68,7 @@ def test_pruning_reads_threads_together(home: Home, monkeypatch: pytest.MonkeyPa
         counts.append(0)
         return prune(counted, *rest)
 
-    monkeypatch.setattr(sys.modules[type(store).__module__], "prune", counting)
+    monkeypatch.setattr("sayso.stores.sql.store.prune", counting)
     for numbers in (range(5), range(5, 55)):
         end_runs(store, numbers)
         assert store.prune(store.now() + 1, "ops")["runs"] == len(numbers)

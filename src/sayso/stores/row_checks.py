@@ -18,7 +18,7 @@ from sayso.engine.row_macs import FIELDS, AuthenticRow, row_bytes
 from sayso.errors import Tampered, UnknownKey
 from sayso.keys import Keyring
 from sayso.redaction import Secrets, secrets_of
-from sayso.rows import HOSTED, Budget, Call, CallStatus, EffectKey, Person, Run, StoredMessage, Tool
+from sayso.rows import HOSTED, Budget, Call, CallStatus, EffectKey, Person, StoredMessage, Tool
 from sayso.stores.base import StoreReads
 from sayso.text import inline
 from sayso.types import EarlierRejection, Request, moment
@@ -26,12 +26,8 @@ from sayso.views import request_of
 
 log = logging.getLogger("sayso.stores")
 _MAX_LOGGED = 1000
-_MAX_WRITTEN = 1000
-#: A row with more text than this is not cached, but read and checked again.
-MOST_TEXT = 16_384
 
 R = TypeVar("R", bound=AuthenticRow)
-W = TypeVar("W", Call, Run)
 T = TypeVar("T")
 Decode = Callable[[Sequence[Any]], R]
 
@@ -89,24 +85,9 @@ class RowDecoder:
         self._keys = keys
         #: Warnings logged already: workers read the same lists over and over.
         self._logged: set[str] = set()
-        self._written: dict[tuple[Decode[Any], str], tuple[Sequence[Any], Any]] = {}
-
-    def wrote(self, decode: Decode[W], row: Sequence[Any], value: W) -> None:
-        """Cache a row that this process has just authenticated and written.
-
-        If the database returns exactly these columns, MAC included, they need no second check.
-        """
-        if len(self._written) >= _MAX_WRITTEN:
-            self._written.clear()
-        if value.size < MOST_TEXT:
-            self._written[decode, row[0]] = row, value
 
     def one(self, decode: Decode[R], row: Sequence[Any]) -> R:
         """Decode a row; raise ``Tampered`` if it is not as Sayso wrote it."""
-        written = self._written.get((decode, row[0]))
-        if written is not None and written[0] == row:
-            value: R = written[1]
-            return value
         try:
             value = decode(row)
         except DAMAGE as error:

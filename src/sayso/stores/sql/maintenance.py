@@ -16,7 +16,7 @@ from sayso.stores import seals
 from sayso.stores.base import pruned_note
 from sayso.stores.seals import Seal, Unsealed, next_seal, seal_from
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.statements import SQLITE, Dialect, Execute, Rows
+from sayso.stores.sql.statements import Dialect, Execute, Rows
 from sayso.stores.sql.transaction import StoreParts
 from sayso.types import Micros
 
@@ -43,9 +43,7 @@ def find_unsealed(rows: Rows) -> Unsealed:
     return Unsealed(int(count), oldest, pos or 0)
 
 
-def seal_moved(
-    execute: Execute, keys: Keyring, at: Micros, dialect: Dialect = SQLITE
-) -> Seal | None:
+def seal_moved(execute: Execute, keys: Keyring, at: Micros, dialect: Dialect) -> Seal | None:
     """Seal chains that moved, up to ``MOST_HEADS``.
 
     Runs inside the caller's transaction. A chain that another writer has locked is left for the
@@ -119,7 +117,7 @@ def prune(
     runs: Sequence[str],
     before: Micros,
     by: str,
-    dialect: Dialect = SQLITE,
+    dialect: Dialect,
 ) -> tuple[dict[str, int], Note]:
     """Null event bodies and delete rows; return the counts, and the note that makes it legal.
 

@@ -33,7 +33,7 @@ from sayso.rows import (
 from sayso.stores.base import Rekeyed
 from sayso.stores.row_checks import RowDecoder
 from sayso.stores.sql import statements as sql
-from sayso.stores.sql.statements import SQLITE, Dialect, Execute, Rows
+from sayso.stores.sql.statements import Dialect, Execute, Rows
 from sayso.types import Grant
 
 #: How many rows one transaction signs again. Other writers wait for it, so it must be short.
@@ -109,7 +109,7 @@ def rekey(
     decode: RowDecoder,
     table: str,
     after: Sequence[Any] | None,
-    dialect: Dialect = SQLITE,
+    dialect: Dialect,
 ) -> Rekeyed:
     """Sign the next rows of a table again, if an older key of the keyring signed them.
 

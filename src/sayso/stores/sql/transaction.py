@@ -512,7 +512,6 @@ class SqlTransaction:
 
     def _save_run(self, run: Run, new: bool) -> None:
         values = run_values(run)
-        self._decode.wrote(run_from, values, run)
         if new:
             self._write(sql.ADD_RUN, values)
         elif self._run is not None and self._run.status is run.status:
@@ -523,7 +522,6 @@ class SqlTransaction:
     def _save_call(self, call: Call, work: UnitOfWork) -> None:
         values = work.call_values[call.id]
         list_status = list_status_of(call)
-        self._decode.wrote(call_from, values, call)
         if call.id in work.new_calls:
             self._write(sql.ADD_CALL, (*values, *self._listed(call, list_status, work)))
         elif self._stays(call, list_status):

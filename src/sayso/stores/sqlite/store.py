@@ -39,7 +39,7 @@ from sayso.stores.base import (
     commit_name,
     run_commands,
 )
-from sayso.stores.row_checks import MOST_TEXT, event_taken
+from sayso.stores.row_checks import event_taken
 from sayso.stores.seals import Seal, SealSchedule, Unsealed, seal_all
 from sayso.stores.sql import presence
 from sayso.stores.sql.maintenance import find_unsealed
@@ -154,6 +154,8 @@ class Watcher(threading.Thread):
 
 
 _MOST_ROWS = 1000
+#: A call with more text than this is not cached, but read and checked again.
+_MOST_TEXT = 16_384
 
 
 class RowCache:
@@ -199,7 +201,7 @@ class RowCache:
         if work.run is not None and work.run_touched:
             self.runs[work.run.id] = work.run
         for call in work.touched_calls.values():
-            if call.size < MOST_TEXT:
+            if call.size < _MOST_TEXT:
                 self.calls[call.id] = call
                 self.ids[call.run, call.key] = call.id
             else:
