@@ -1,7 +1,7 @@
 """Stores keep rows and run commands; ``open_store(url)`` imports the one that a URL names.
 
 Read ``base`` (the contract and ``run_commands``), then ``sql``, which the stores share
-(``statements``, ``transaction``, ``reads``), then ``memory``, the shortest store.
+(``statements``, ``transaction``, ``reads``, ``store``), then ``memory``, the shortest store.
 Beside them: ``address`` (the name of a store), ``row_checks`` (MACs), ``listing`` (lists and
 search), ``seals``, ``nested_runs``.
 """
