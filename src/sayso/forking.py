@@ -139,5 +139,4 @@ def _in_child() -> None:
             log.exception("a part of Sayso could not start anew in a forked process")
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_release, after_in_child=_in_child)
+os.register_at_fork(before=_before, after_in_parent=_release, after_in_child=_in_child)

@@ -934,7 +934,7 @@ def call_values(call: Call) -> tuple[Any, ...]:
     values[_DECISION] = None if call.decision is None else _fields_text(call.decision)
     values[_SETTLES] = int(call.settles)
     values[_DOUBT] = None if call.doubt is None else dumps(list(call.doubt))
-    values[_REFUSALS] = names_text(call.refusals) if call.refusals else ""
+    values[_REFUSALS] = dumps(call.refusals) if call.refusals else ""
     values[_ESCALATED] = int(call.escalated)
     return tuple(values)
 
@@ -951,12 +951,11 @@ def person_from(row: Row) -> Person:
 
 def person_values(person: Person) -> tuple[Any, ...]:
     values: list[Any] = list(person)
-    values[_GROUPS] = names_text(person.groups)
+    values[_GROUPS] = dumps(person.groups)
     return tuple(values)
 
 
-def credential_from(row: Row) -> Credential:
-    return Credential._make(row)
+credential_from = Credential._make
 
 
 _grant_fields = attrgetter(*_FIELDS[Grant])
@@ -965,7 +964,7 @@ _STEPS = _FIELDS[Grant].index("steps")
 
 def grant_values(grant: Grant) -> tuple[Any, ...]:
     values: list[Any] = list(_grant_fields(grant))
-    values[_STEPS] = names_text(grant.steps) if grant.steps else ""
+    values[_STEPS] = dumps(grant.steps) if grant.steps else ""
     return tuple(values)
 
 
@@ -982,8 +981,7 @@ def refusal_from(row: Row) -> Refusal:
     return Refusal(**dict(zip(_FIELDS[Refusal], row, strict=True)))
 
 
-def effect_from(row: Row) -> EffectKey:
-    return EffectKey._make(row)
+effect_from = EffectKey._make
 
 
 def budget_from(row: Row) -> Budget:
@@ -997,5 +995,4 @@ def budget_values(budget: Budget) -> tuple[Any, ...]:
     return key, dumps(list(limits)), keep, dumps([list(e) for e in entries]), until, mac
 
 
-def message_from(row: Row) -> StoredMessage:
-    return StoredMessage._make(row)
+message_from = StoredMessage._make

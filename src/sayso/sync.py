@@ -295,14 +295,18 @@ def _writing(store: Writable, commands: Sequence[Any]) -> asyncio.Future[list[An
 # -- sync twins
 
 
+def _on_a_loop() -> SaysoError:
+    return SaysoError(
+        "a _sync method was called on a running event loop, which it would block: "
+        "await the method without _sync, or call it in a thread (asyncio.to_thread)"
+    )
+
+
 def run_sync(body: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end in this OS thread, without a loop."""
     if on_loop():
         body.close()
-        raise SaysoError(
-            "a _sync method was called on a running event loop, which it would block: "
-            "await the method without _sync, or call it in a thread (asyncio.to_thread)"
-        )
+        raise _on_a_loop()
     token = _direct.set(True)
     try:
         body.send(None)
@@ -336,13 +340,6 @@ class context_value(Generic[T]):
 
     def __exit__(self, *exception: object) -> None:
         self._variable.reset(self._token)
-
-
-def _on_a_loop() -> SaysoError:
-    return SaysoError(
-        "a _sync method was called on a running event loop, which it would block: "
-        "await the method without _sync"
-    )
 
 
 def run_on_own_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -501,17 +498,11 @@ async def awaited(value: Awaitable[T]) -> T:
     return await value
 
 
-async def run_user_coroutine(
-    make: Callable[[], Coroutine[Any, Any, T]], timeout: float | None = None
-) -> T:
-    """Await a user's coroutine, on the running loop or on one of its own.
-
-    ``timeout`` applies to a loop of its own: raise ``TimeoutError`` and abandon the coroutine. On
-    the running loop, the coroutine has to limit its time itself.
-    """
+async def run_user_coroutine(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Await a user's coroutine, on the running loop or on one of its own."""
     if not _is_direct():
         return await make()
-    return call_in_new_thread(lambda: run_on_own_loop(make), timeout)
+    return call_in_new_thread(lambda: run_on_own_loop(make))
 
 
 def call_in_new_thread(function: Callable[[], T], timeout: float | None = None) -> T:

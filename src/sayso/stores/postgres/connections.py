@@ -241,11 +241,9 @@ def _answering_pid(wire: pq.abc.PGconn, seconds: float) -> int | None:
 
 def wait_for_socket(socket: int, seconds: float, *, writable: bool = False) -> bool:
     """Return whether there is something to read (or, with ``writable``, room to write) in time."""
-    if hasattr(select, "poll"):
-        poll = select.poll()
-        poll.register(socket, select.POLLIN | (select.POLLOUT if writable else 0))
-        return bool(poll.poll(seconds * 1000))
-    return any(select.select([socket], [socket] if writable else [], [], seconds))  # Windows
+    poll = select.poll()
+    poll.register(socket, select.POLLIN | (select.POLLOUT if writable else 0))
+    return bool(poll.poll(seconds * 1000))
 
 
 def answers(server: psycopg.ConnectionInfo) -> bool:

@@ -37,7 +37,6 @@ from sayso.stores.sql import statements as sql
 from sayso.stores.sql.migrate import check_current, check_key, damaged, read_meta, version_of
 from sayso.stores.sql.read_only import ReadOnlySqlStore
 from sayso.stores.sql.reads import Snapshot
-from sayso.stores.sql.statements import POSTGRES
 from sayso.stores.sql.transaction import ToolCache
 from sayso.types import Micros
 
@@ -83,8 +82,10 @@ class ReadOnlyDatabase:
         """Run a query that is written in PostgreSQL's own dialect."""
         with self._lock:
             connection = self.connection
+            text = statement.encode() if isinstance(statement, str) else statement
             try:
-                return _read(connection, statement, values)
+                with connection.transaction():
+                    return connection.execute(text, values or None).fetchall()
             except psycopg.Error as error:
                 is_lost(error, connection)  # then the next read opens another session
                 raise explained(error, self.url) from error
@@ -130,16 +131,8 @@ class ReadOnlyDatabase:
             self._connection.close()
 
 
-def _read(connection: Connection, statement: str | bytes, values: Sequence[Any]) -> list[Any]:
-    text = statement.encode() if isinstance(statement, str) else statement
-    with connection.transaction():
-        return connection.execute(text, values or None).fetchall()
-
-
 class ReadOnlyPostgresStore(ReadOnlySqlStore, OrderedEvents):
     """A store in a PostgreSQL database that is read and never written."""
-
-    _dialect = POSTGRES
 
     def __init__(
         self,
@@ -176,9 +169,6 @@ class ReadOnlyPostgresStore(ReadOnlySqlStore, OrderedEvents):
         if self._clock is not None:
             return self._clock()
         return int(self._rows(f"SELECT {NOW.format('clock')}")[0][0])
-
-    def _sql_now(self) -> tuple[str, tuple[Micros, ...]]:
-        return (NOW.format("statement"), ()) if self._clock is None else super()._sql_now()
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         return self._database.rows(statement, values)

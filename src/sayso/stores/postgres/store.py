@@ -106,6 +106,7 @@ _BEFORE = (
 _END = f"{10**18 - 1}.{(1 << 64) - 1}.{10**18 - 1}"
 _LAST = f"SELECT {_PLACE} FROM event {{}} ORDER BY era DESC, event.xid DESC, pos DESC LIMIT 1"
 
+NOW = "(extract(epoch FROM pg_catalog.{}_timestamp()) * 1000000)::bigint"
 #: How many seconds to wait for another client's open transaction, once for each.
 PATIENCE = 1.0
 _CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,20})\.([0-9]{1,18})")
@@ -127,8 +128,13 @@ class OrderedEvents(SqlReads):
     keeps a transaction open delays the stream, but not the work, which reads rows.
     """
 
+    _dialect = POSTGRES
+    _clock: Callable[[], Micros] | None
     #: A transaction that was waited for in vain.
     _stuck = ""
+
+    def _sql_now(self) -> tuple[str, tuple[Micros, ...]]:
+        return (NOW.format("statement"), ()) if self._clock is None else super()._sql_now()
 
     def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
         """Return the next events that nothing can precede any more."""
@@ -382,7 +388,6 @@ T = TypeVar("T")
 
 log = logging.getLogger("sayso.stores")
 
-NOW = "(extract(epoch FROM pg_catalog.{}_timestamp()) * 1000000)::bigint"
 #: How many seconds ``close`` waits for a database that is away.
 _CLOSE_SECONDS = 2.0
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -423,8 +428,6 @@ _SAVE_CALL_LEASES = (
 
 class PostgresStore(SqlStore, OrderedEvents):
     """A store in a schema of a PostgreSQL database, 14 or later."""
-
-    _dialect = POSTGRES
 
     def __init__(
         self,
@@ -513,9 +516,6 @@ class PostgresStore(SqlStore, OrderedEvents):
 
     def now(self) -> Micros:
         return self._time.now() if self._clock is None else self._clock()
-
-    def _sql_now(self) -> tuple[str, tuple[Micros, ...]]:
-        return (NOW.format("statement"), ()) if self._clock is None else super()._sql_now()
 
     def vitals(self) -> Vitals:
         return super().vitals()._replace(pool=self._pool.use())

@@ -143,6 +143,17 @@ def _sets(columns: str) -> str:
     return ", ".join(f"{name} = ?" for name in columns.split(", "))
 
 
+def _insert(table: str, columns: str) -> str:
+    return f"INSERT INTO {table} ({columns}) VALUES ({_marks(columns)})"
+
+
+def _put(table: str, columns: str, changes: Sequence[str] = ()) -> str:
+    """Insert a row, or write these columns (else all) over the row that has its first column."""
+    key, *others = columns.split(", ")
+    sets = ", ".join(f"{name} = excluded.{name}" for name in changes or others)
+    return f"{_insert(table, columns)} ON CONFLICT ({key}) DO UPDATE SET {sets}"
+
+
 LOAD_THREAD = f"SELECT {THREAD} FROM thread WHERE id = ?"
 LOAD_THREADS = f"SELECT {THREAD} FROM thread WHERE id IN ({{}})"
 LOAD_RUN = f"SELECT {RUN} FROM run WHERE id = ?"
@@ -250,35 +261,24 @@ LOAD_CREDENTIALS_OF = f"SELECT {CREDENTIAL} FROM credential WHERE person = ? ORD
 DROP_CREDENTIAL = "DELETE FROM credential WHERE id = ?"
 LOAD_GRANTS_BY = f"SELECT {GRANT} FROM grants WHERE given_by = ? AND revoked IS NULL ORDER BY id"
 
-ADD_THREAD = f"INSERT INTO thread ({THREAD}) VALUES ({_marks(THREAD)})"
+ADD_THREAD = _insert("thread", THREAD)
 SAVE_THREAD = f"UPDATE thread SET {_sets(THREAD_CHANGES)} WHERE id = ?"
 MOVE_THREAD = f"UPDATE thread SET {_sets(THREAD_CHANGES)}, moved = 1 WHERE id = ?"
 OWN_THREAD = "UPDATE thread SET owner = ? WHERE id = ?"
-ADD_RUN = f"INSERT INTO run ({RUN}) VALUES ({_marks(RUN)})"
+ADD_RUN = _insert("run", RUN)
 SAVE_RUN = f"UPDATE run SET {_sets(RUN_CHANGES)} WHERE id = ?"
 MOVE_RUN = f"UPDATE run SET {_sets(RUN_CHANGES)}, status = ? WHERE id = ?"
 _NEW_CALL = f"{CALL}, {LISTED}"
-ADD_CALL = f"INSERT INTO call ({_NEW_CALL}) VALUES ({_marks(_NEW_CALL)})"
+ADD_CALL = _insert("call", _NEW_CALL)
 SAVE_CALL = f"UPDATE call SET {_sets(CALL_CHANGES)} WHERE id = ?"
 MOVE_CALL = f"UPDATE call SET {_sets(CALL_CHANGES)}, {_sets(CALL_PLACE)} WHERE id = ?"
-ADD_MESSAGE = f"INSERT INTO message ({MESSAGE}) VALUES ({_marks(MESSAGE)})"
+ADD_MESSAGE = _insert("message", MESSAGE)
 _NEW_EVENT = EVENT.removesuffix(", pos")
-ADD_EVENT = f"INSERT INTO event ({_NEW_EVENT}) VALUES ({_marks(_NEW_EVENT)})"
-SAVE_GRANT = (
-    f"INSERT INTO grants ({GRANT}) VALUES ({_marks(GRANT)}) ON CONFLICT (id) "
-    "DO UPDATE SET uses_left = excluded.uses_left, steps = excluded.steps, "
-    "revoked = excluded.revoked, "
-    "signature = excluded.signature, mac = excluded.mac"
-)
-SAVE_REFUSAL = (
-    f"INSERT INTO refusal ({REFUSAL}) VALUES ({_marks(REFUSAL)}) ON CONFLICT (id) "
-    "DO UPDATE SET lifted = excluded.lifted, lifted_by = excluded.lifted_by, mac = excluded.mac"
-)
-SAVE_PERSON = (
-    f"INSERT INTO person ({PERSON}) VALUES ({_marks(PERSON)}) ON CONFLICT (name) DO UPDATE SET "
-    + ", ".join(f"{name} = excluded.{name}" for name in PERSON.split(", ")[1:])
-)
-ADD_CREDENTIAL = f"INSERT INTO credential ({CREDENTIAL}) VALUES ({_marks(CREDENTIAL)})"
+ADD_EVENT = _insert("event", _NEW_EVENT)
+SAVE_GRANT = _put("grants", GRANT, ("uses_left", "steps", "revoked", "signature", "mac"))
+SAVE_REFUSAL = _put("refusal", REFUSAL, ("lifted", "lifted_by", "mac"))
+SAVE_PERSON = _put("person", PERSON)
+ADD_CREDENTIAL = _insert("credential", CREDENTIAL)
 CREDENTIAL_CHANGES = "last_used, revoked, signature, mac"
 SAVE_CREDENTIAL = f"UPDATE credential SET {_sets(CREDENTIAL_CHANGES)} WHERE id = ?"
 # Two calls with the same effect key meet at its row: the second waits until the first commits. So a
@@ -287,20 +287,14 @@ HOLD_EFFECT = (
     f"INSERT INTO effect ({EFFECT}) VALUES (?, '', '', '', '', '', 0, '') "
     "ON CONFLICT (key) DO NOTHING"
 )
-TAKE_EFFECT = (
-    f"INSERT INTO effect ({EFFECT}) VALUES ({_marks(EFFECT)}) ON CONFLICT (key) DO UPDATE SET "
-    + ", ".join(f"{name} = excluded.{name}" for name in EFFECT.split(", ")[1:])
-)
+TAKE_EFFECT = _put("effect", EFFECT)
 # As with effect keys, two calls that start at the same time meet at the row of their budget.
 LOAD_BUDGET = f"SELECT {BUDGET} FROM budget WHERE key = ?"
 LOAD_BUDGETS = f"SELECT {BUDGET} FROM budget WHERE mac <> '' ORDER BY key"
 HOLD_BUDGET = (
     f"INSERT INTO budget ({BUDGET}) VALUES (?, '[]', 0, '[]', 0, '') ON CONFLICT (key) DO NOTHING"
 )
-SAVE_BUDGET = (
-    f"INSERT INTO budget ({BUDGET}) VALUES ({_marks(BUDGET)}) ON CONFLICT (key) DO UPDATE SET "
-    + ", ".join(f"{name} = excluded.{name}" for name in BUDGET.split(", ")[1:])
-)
+SAVE_BUDGET = _put("budget", BUDGET)
 DROP_UNUSED_BUDGET = "DELETE FROM budget WHERE key = ? AND mac = ''"
 FREE_EFFECT = "DELETE FROM effect WHERE key = ? AND call = ?"
 
@@ -311,18 +305,13 @@ LOAD_NEXT_DELIVERIES = (
     f"{_DELIVERIES} channel = ? AND next_at IS NOT NULL ORDER BY next_at, id LIMIT ?"
 )
 COUNT_DELIVERIES = "SELECT channel, state, count(*) FROM delivery GROUP BY channel, state"
-ADD_DELIVERY = (
-    f"INSERT INTO delivery ({DELIVERY}) VALUES ({_marks(DELIVERY)}) ON CONFLICT (id) DO NOTHING"
-)
+ADD_DELIVERY = f"{_insert('delivery', DELIVERY)} ON CONFLICT (id) DO NOTHING"
 DELIVERY_CHANGES = "digest, created, state, message, nonce, attempts, next_at, error, version"
 SAVE_DELIVERY = f"UPDATE delivery SET {_sets(DELIVERY_CHANGES)} WHERE id = ? AND version = ?"
 DROP_DELIVERY = "DELETE FROM delivery WHERE id = ? AND version = ?"
 
 LOAD_PROCESSES = f"SELECT {PROCESS} FROM process WHERE seen > ? ORDER BY started, id"
-PUT_PROCESS = (
-    f"INSERT INTO process ({PROCESS}) VALUES ({_marks(PROCESS)}) "
-    "ON CONFLICT (id) DO UPDATE SET seen = excluded.seen"
-)
+PUT_PROCESS = _put("process", PROCESS, ("seen",))
 DROP_PROCESS = "DELETE FROM process WHERE id = ?"
 DROP_PROCESSES = "DELETE FROM process WHERE seen < ?"
 

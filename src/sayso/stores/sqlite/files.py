@@ -10,6 +10,7 @@ in memory that both share. Its file cannot be opened in that child.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -243,20 +244,6 @@ def interrupted(path: Path | str) -> StoreError:
     )
 
 
-def check_ours(path: Path) -> None:
-    """Raise ``StoreError`` if a file holds something else, such as the database of an app."""
-    if not path.is_file() or not path.stat().st_size:
-        return
-    # Opened immutable, so that SQLite creates no files beside it. Its log is checked later.
-    address = f"file:{quote(os.fsencode(path))}?immutable=1"
-    try:
-        with no_fork.lock, closing(sqlite3.connect(address, uri=True)) as connection:
-            names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
-            version_of(names, connection.execute, f"sqlite:///{path}")
-    except sqlite3.Error as error:
-        raise StoreError(f"cannot open {path}: {error}") from error
-
-
 def check_alone(path: Path) -> None:
     """Raise ``StoreError`` for a file with several names, or a log without its database."""
     log = Path(f"{path}-wal")
@@ -274,28 +261,41 @@ def check_alone(path: Path) -> None:
         )
 
 
+def check_ours(path: Path) -> None:
+    """Raise ``StoreError`` if a file holds something else, such as the database of an app."""
+    # Opened immutable, so that SQLite creates no files beside it. Its log is checked later.
+    if path.is_file() and path.stat().st_size:
+        _meta_in(path, "immutable=1")
+
+
 def check_marked(path: Path, incarnation: str) -> None:
     """Raise ``StoreError`` unless a database holds the store that its mark names.
 
     The file is opened read-only: closing a connection that can write would copy a log that does not
     belong to the database into it.
     """
-    content = "is missing"
-    if path.exists():
-        content = "is empty"
-        address = f"file:{quote(os.fsencode(path))}?mode=ro"
-        try:
-            with no_fork.lock, closing(sqlite3.connect(address, uri=True)) as connection:
-                wait_for_locks(connection, BUSY_SECONDS)
-                names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
-                if version_of(names, connection.execute, f"sqlite:///{path}"):
-                    content = "holds another store"
-                    meta = read_meta(connection.execute, f"sqlite:///{path}")
-                    if meta["incarnation"] == incarnation:
-                        return
-        except sqlite3.Error as error:
-            raise StoreError(f"cannot open {path}: {error}") from error
-    raise lost_store(path, content)
+    if not path.exists():
+        raise lost_store(path, "is missing")
+    meta = _meta_in(path, "mode=ro")
+    if meta is None:
+        raise lost_store(path, "is empty")
+    if meta["incarnation"] != incarnation:
+        raise lost_store(path, "holds another store")
+
+
+def _meta_in(path: Path, parameters: str) -> dict[str, str] | None:
+    """Read the table ``meta`` of a store; return ``None`` if the database is empty."""
+    url = f"sqlite:///{path}"
+    address = f"file:{quote(os.fsencode(path))}?{parameters}"
+    try:
+        with no_fork.lock, closing(sqlite3.connect(address, uri=True)) as connection:
+            wait_for_locks(connection, BUSY_SECONDS)
+            names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+            if version_of(names, connection.execute, url):
+                return read_meta(connection.execute, url)
+    except sqlite3.Error as error:
+        raise StoreError(f"cannot open {path}: {error}") from error
+    return None
 
 
 def lost_store(path: Path, content: str) -> StoreError:
@@ -424,11 +424,6 @@ def roll_back(writer: Connection) -> None:
             writer.close()
 
 
-try:
-    import fcntl
-except ImportError:  # Windows: SQLite's own locks must do
-    fcntl = None  # type: ignore[assignment]
-
 #: File systems on which neither flock nor WAL can be trusted.
 _NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afpfs", "fuse.sshfs", "ceph", "glusterfs"}
@@ -534,7 +529,7 @@ class Reservations:
         return reserved_runs
 
     def _locked(self, run: str, *, release: bool = False) -> bool:
-        if fcntl is None or self._path is None:
+        if self._path is None:
             return True
         how = fcntl.LOCK_UN if release else fcntl.LOCK_EX | fcntl.LOCK_NB
         place = int.from_bytes(hashlib.sha256(run.encode()).digest()[:7])
@@ -609,8 +604,6 @@ class Sidecar:
 
     def __enter__(self) -> None:
         """Keep the writers of other processes out inside ``with sidecar:``."""
-        if fcntl is None:
-            return
         try:
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
             if self.folder.look():
@@ -623,7 +616,7 @@ class Sidecar:
 
     def __exit__(self, *exception: object) -> None:
         # In a forked child, where it is closed, it would be unlocked for the parent, too.
-        if fcntl is not None and not self.closed:
+        if not self.closed:
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
 
     def marked(self) -> str:

@@ -40,7 +40,7 @@ from sayso.stores.base import (
     run_commands,
 )
 from sayso.stores.row_checks import event_taken
-from sayso.stores.seals import Seal, SealSchedule, Unsealed, seal_all
+from sayso.stores.seals import Seal, SealSchedule, seal_all
 from sayso.stores.sql import presence
 from sayso.stores.sql.maintenance import find_unsealed
 from sayso.stores.sql.migrate import another, newest_version, read_meta, upgraded
@@ -292,10 +292,6 @@ _BUSY_NAP = 0.005
 _CHECK_SECONDS = 1.0
 
 
-def _unsealed(connection: Connection) -> Unsealed:
-    return find_unsealed(lambda *query: connection.execute(*query).fetchall())
-
-
 class SqliteStore(SqlStore, SqliteReads):
     """A store in one SQLite file (WAL, ``synchronous=FULL``)."""
 
@@ -394,7 +390,7 @@ class SqliteStore(SqlStore, SqliteReads):
         self.incarnation = incarnation
         self._newest = newest_event(connection)
         self._seen = self._newest.pos
-        unsealed = _unsealed(connection)
+        unsealed = find_unsealed(partial(fetch_all, connection))
         if not unsealed.is_due(self._clock()):
             self._schedule.looked(unsealed, self._clock())
         self._sidecar.adopt(self.incarnation, connection)
@@ -637,7 +633,7 @@ class SqliteStore(SqlStore, SqliteReads):
     # -- sealing
 
     def _seal_when_due(self, writer: Connection) -> None:
-        find = partial(_unsealed, writer)
+        find = partial(find_unsealed, partial(fetch_all, writer))
         make = partial(self._seal, transaction_on(writer, self._parts))
         self._schedule.seal_if_due(self._clock(), find, make)
 
