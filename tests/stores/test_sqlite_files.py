@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -551,7 +552,10 @@ def _maker(path: Path, start: int, go: int, writer: int) -> int:
 def test_due_runs_are_reserved_without_file_locks(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "fcntl", None)
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(files.fcntl, "lockf", no_locks)
     world.decide(world.ask())
     reserve = world.store.reserve
     assert [run.id for run in reserve(("agent",), 8, "w1")] == ["r"]
