@@ -141,13 +141,13 @@ class SqlStore(SqlReads):
                 execute = transaction.execute
                 counts, note = prune(execute, self._parts, runs, before, by, self._dialect)
                 _, work = run_commands(transaction, (note,))
+                self._seal(transaction)  # under plain links, a pruning counts once it is sealed
                 self._tool_cache.forget()
                 return counts, work
 
             counts, _ = self._write("prune", body, is_written)
             self._tool_cache.forget()
             self._hub.publish({SYSTEM_THREAD})
-            self.seal()
             return counts
 
         return prune_in_batches(self._rows, before, prune_batch)
