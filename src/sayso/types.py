@@ -623,13 +623,8 @@ class Decided(_Written):
 
     def same_as(self, other: Decided) -> bool:
         """Return whether this is the same answer by the same person, so that it can be repeated."""
-        return (self.type, self.by, self.message, self.value, self.stop) == (
-            other.type,
-            other.by,
-            other.message,
-            other.value,
-            other.stop,
-        )
+        answer = attrgetter("type", "by", "message", "value", "stop")
+        return bool(answer(self) == answer(other))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

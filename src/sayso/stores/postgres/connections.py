@@ -46,6 +46,9 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         self.used: dict[bytes, int] = {}
         self.names: dict[bytes, bytes] = {}
         self.numbers = count()
+        #: The server's process that serves it, and since when a pool keeps it idle.
+        self.pid = self.info.backend_pid
+        self.idle_since = 0.0
         #: Returns whether the store is closing, so that nobody waits any longer.
         self.leaving: Callable[[], bool] = lambda: False
 
@@ -348,10 +351,8 @@ class Pool:
         #: The callers that wait for a place, in the order of asking.
         self.waiting: deque[SimpleQueue[None]] = deque()
         self._idle: list[Connection] = []
-        self._idle_since: dict[Connection, float] = {}
         self._generation = 0
-        #: The server's process id of each connection.
-        self._pids: dict[Connection, int] = {}
+        self._open: set[Connection] = set()
 
     @contextmanager
     def connection(self, end: float) -> Iterator[Connection]:
@@ -431,7 +432,7 @@ class Pool:
                     return self._idle.pop()
             try:
                 connection = self._connect()
-                self._pids[connection] = connection.info.backend_pid
+                self._open.add(connection)
                 return connection
             except psycopg.Error as error:
                 hopeless = (error.sqlstate or "")[:2] in _HOPELESS
@@ -454,19 +455,18 @@ class Pool:
         if not idle or self.closed or generation != self._generation:
             self._close(connection)
             return
-        self._idle_since[connection] = time.monotonic()
+        connection.idle_since = time.monotonic()
         self._idle.append(connection)
         if self.closed:  # meanwhile
             self._drop_idle()
             return
         # The last one given back is the next one taken, so the first has been idle longest.
-        with suppress(IndexError, KeyError):  # another OS thread was faster
-            if time.monotonic() - self._idle_since[self._idle[0]] > _MAX_IDLE:
+        with suppress(IndexError):  # another OS thread was faster
+            if time.monotonic() - self._idle[0].idle_since > _MAX_IDLE:
                 self._close(self._idle.pop(0))
 
     def _close(self, connection: Connection) -> None:
-        self._pids.pop(connection, None)
-        self._idle_since.pop(connection, None)
+        self._open.discard(connection)
         connection.close()
 
     def use(self) -> PoolUse:
@@ -478,7 +478,7 @@ class Pool:
 
     def is_ours(self, pid: int) -> bool:
         """Return whether this server process serves one of our connections."""
-        return pid in tuple(self._pids.values())
+        return any(connection.pid == pid for connection in tuple(self._open))
 
     def renew(self) -> None:
         """Replace all connections: the server behind them restarted or was replaced."""
