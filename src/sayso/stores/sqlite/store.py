@@ -586,9 +586,9 @@ class SqliteStore(SqlStore, SqliteReads):
         first = newest.pos + 1
         for transaction in transactions:
             newest = newest.after(transaction.events)
-        # A renewal adds no events, and takes no longer than it has to.
-        renews = all(operation.name in ("renew", _HEARTBEAT) for operation in batch)
-        if not renews and self._can_seal and self._schedule.may_be_due(newest.pos, self._clock()):
+        # A renewal adds no events, and takes no longer than it has to. A seal is one already.
+        is_apart = all(operation.name in ("renew", "seal", _HEARTBEAT) for operation in batch)
+        if not is_apart and self._can_seal and self._schedule.may_be_due(newest.pos, self._clock()):
             self._seal_when_due(writer)
         if self.boundary is not None:
             for operation in batch:
