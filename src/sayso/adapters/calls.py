@@ -50,7 +50,12 @@ def validated_values(model: type[BaseModel], args: Mapping[str, Json]) -> dict[s
 def as_shown(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Json]:
     """Return the values that a tool's function gets as JSON, under the names in its schema."""
     fields = model.model_fields
-    public_values = {_public_name(n, fields.get(n)): _ordered(value) for n, value in values.items()}
+    public_values = {
+        _public_name(name, fields.get(name)): sorted(value, key=repr)
+        if isinstance(value, set | frozenset)  # whose order differs between processes
+        else value
+        for name, value in values.items()
+    }
     return cast(dict[str, Json], to_jsonable_python(public_values, by_alias=True, fallback=in_text))
 
 
@@ -59,11 +64,6 @@ def _public_name(name: str, field: FieldInfo | None) -> str:
     if isinstance(alias, AliasChoices):
         alias = next((choice for choice in alias.choices if isinstance(choice, str)), None)
     return alias if isinstance(alias, str) else name
-
-
-def _ordered(value: Any) -> Any:
-    """Sort a set, whose order differs between processes."""
-    return sorted(value, key=repr) if isinstance(value, set | frozenset) else value
 
 
 def hosted_call(id: str, name: str, args: Mapping[str, Json]) -> FrameworkCall:

@@ -23,6 +23,7 @@ from sayso.adapters.chat.threads import (
     PendingStream,
     check_owner,
     checked_id,
+    checked_words,
     person_of,
     shown_digest,
 )
@@ -132,10 +133,8 @@ class RunChat(Chat):
     ) -> RunResponse:
         return RunResponse(
             agent=self.agent,
-            listener=self.listener,
             view=view,
             run_task=run_task,
-            wake=-1 if view.run is None else view.run.wake,
             chat=self,
             run_id=posted.run,
             held=posted.held,
@@ -238,11 +237,7 @@ def _words(content: object) -> str:
     texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
     if len(texts) < len(parts) or any(part.get("type") != "text" for part in parts):
         raise InvalidCall("files are not supported: send text", "messages")
-    words = "\n".join(_text(text, "messages.content") for text in texts)
-    if not words.strip():
-        raise InvalidCall("the message is empty: write something", "messages")
-    codec.canonical(words)
-    return words
+    return checked_words(_text(text, "messages.content") for text in texts)
 
 
 # -- answers as decisions

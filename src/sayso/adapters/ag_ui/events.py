@@ -9,7 +9,7 @@ gets one first, because what it shows is not known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -25,12 +25,6 @@ from sayso.sync import read, to_thread
 from sayso.text import visible
 from sayso.types import Json, Question, Request, Reviewer
 
-HEADERS: Mapping[str, str] = {
-    "content-type": "text/event-stream",
-    "cache-control": "no-cache",
-    "connection": "keep-alive",
-    "x-accel-buffering": "no",
-}
 PROTOCOL_VERSION = "1.0"
 
 Message: TypeAlias = dict[str, Any]

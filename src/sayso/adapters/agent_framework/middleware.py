@@ -61,6 +61,7 @@ from sayso.gate.framework import (
     FrameworkTool,
     Outcome,
     check_validated,
+    kept,
 )
 from sayso.gate.plan import cancel_call
 from sayso.gate.scope import open_scopes
@@ -429,11 +430,11 @@ class _StoreReplies(ChatMiddleware):
             reply = context.result
             assert isinstance(reply, ChatResponse)
             name_calls(reply.messages)
-            return codec.dumps(reply.to_dict())
+            return reply.to_dict()
 
         self._replies += 1
-        stored = await calls.once(f"{key}/reply/{self._replies}", step)
-        context.result = ChatResponse.from_dict(codec.loads(stored))
+        stored = await kept(await calls.open(), f"{key}/reply/{self._replies}", step)
+        context.result = ChatResponse.from_dict(stored)
         self._last_calls = calls_of(context.result.messages)
 
 

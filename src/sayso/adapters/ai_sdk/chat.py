@@ -27,6 +27,7 @@ from sayso.adapters.chat.threads import (
     PendingStream,
     check_owner,
     checked_id,
+    checked_words,
     is_own_chat,
     person_of,
     shown_digest,
@@ -170,10 +171,8 @@ class UiChat(Chat):
     ) -> UiResponse:
         return UiResponse(
             agent=self.agent,
-            listener=self.listener,
             view=view,
             run_task=run_task,
-            wake=-1 if view.run is None else view.run.wake,
             done=DONE,
             writer=writer or StreamWriter(recipe=self.recipe, guest=self.guest),
             message=message or view.id,
@@ -290,11 +289,7 @@ def _text(value: object, path: str) -> str:
 def _words(message: Mapping[str, Any]) -> str:
     if any(part["type"] == "file" for part in message["parts"]):
         raise InvalidCall("files are not supported: send text", "messages")
-    words = "\n".join(p["text"] for p in message["parts"] if p["type"] == "text" and p["text"])
-    if not words.strip():
-        raise InvalidCall("the message is empty: write something", "messages")
-    codec.canonical(words)
-    return words
+    return checked_words(p["text"] for p in message["parts"] if p["type"] == "text" and p["text"])
 
 
 def _answers(message: Mapping[str, Any]) -> Iterator[ToolPart]:

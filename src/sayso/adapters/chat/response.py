@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sayso import codec
-from sayso.adapters.chat.live import AgentListener, ChangeSignal, RunTask
+from sayso.adapters.chat.live import ChangeSignal, RunTask, listener_of
 from sayso.adapters.chat.views import RunView
 from sayso.errors import SaysoError
 from sayso.sync import read
@@ -28,6 +28,12 @@ Frames: TypeAlias = AsyncGenerator[str, None]
 #: One event of a wire.
 Chunk: TypeAlias = dict[str, Any]
 
+HEADERS: Mapping[str, str] = {
+    "content-type": "text/event-stream",
+    "cache-control": "no-cache",
+    "connection": "keep-alive",
+    "x-accel-buffering": "no",
+}
 KEEP_ALIVE = ": keep-alive\n\n"
 KEEP_ALIVE_SECONDS = 15.0
 
@@ -39,15 +45,17 @@ class ChatResponse:
     """The response to one client about one run."""
 
     agent: Agent
-    listener: AgentListener
     view: RunView
     run_task: RunTask | None
-    #: ``run.wake`` when the run was last resumed here.
-    wake: int = -1
     #: What every response ends with.
     done: str = ""
+    #: ``run.wake`` when the run was last resumed here.
+    _wake: int = field(init=False)
     #: Whether the task was over when everything was last read.
     _over: bool = False
+
+    def __post_init__(self) -> None:
+        self._wake = -1 if self.view.run is None else self.view.run.wake
 
     # -- what a wire says
 
@@ -70,7 +78,7 @@ class ChatResponse:
 
         It listens from now on, so a view that was read just now need not be read again.
         """
-        signal = ChangeSignal(self.view.store, self.view.thread, self.listener)
+        signal = ChangeSignal(self.view.store, self.view.thread, listener_of(self.agent))
         frames = self._frames(signal)
         weakref.finalize(frames, signal.close)  # the client may disconnect before the first frame
         return frames
@@ -114,10 +122,10 @@ class ChatResponse:
         run = self.view.run
         if (run_task is not None and run_task.error is not None) or run is None or self.view.idle:
             return False
-        if run_task is not None and run.wake == self.wake:
+        if run_task is not None and run.wake == self._wake:
             return False  # no decision since it was last resumed
         self.run_task = RunTask(self.agent.stream_resume(run.id))
-        self.wake = run.wake
+        self._wake = run.wake
         self._over = False
         signal.watch(self.run_task.task)
         return True
@@ -125,7 +133,7 @@ class ChatResponse:
     @property
     def draft(self) -> str | None:
         """The text so far of the reply that the model is writing, if it is the next one."""
-        draft = self.listener.drafts.get(self.view.id)
+        draft = listener_of(self.agent).drafts.get(self.view.id)
         if draft is None or draft.turn != len(self.view.replies) + 1:
             return None
         # Half a surrogate pair cannot be encoded, and the stored reply does not have it either.

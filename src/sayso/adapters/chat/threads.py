@@ -179,6 +179,15 @@ def checked_id(chat: object, path: str = "id") -> str:
     return chat
 
 
+def checked_words(texts: Iterable[str]) -> str:
+    """Return what the user said. Raises ``InvalidCall`` if it is empty."""
+    words = "\n".join(texts)
+    if not words.strip():
+        raise InvalidCall("the message is empty: write something", "messages")
+    codec.canonical(words)
+    return words
+
+
 def owner_of(store: Store, chat: str) -> str | None:
     """Return the owner's name; None if the chat is unknown, and "" if it has no owner."""
     thread = store.thread(chat)

@@ -36,14 +36,10 @@ from sayso.adapters.langchain.requests import check_request
 from sayso.adapters.langchain.tools import (
     ParentCommandResult,
     ToolGate,
-    bubbling,
     call_name,
-    described,
-    dump_result,
+    framework_call,
     is_observed,
     is_part_of_running_call,
-    load_result,
-    observed,
     result_for,
     thread_id,
     with_graph,
@@ -51,7 +47,7 @@ from sayso.adapters.langchain.tools import (
 )
 from sayso.errors import InvalidCall, Refused
 from sayso.gate.failures import failure_of
-from sayso.gate.framework import FrameworkCall, FrameworkThread
+from sayso.gate.framework import FrameworkThread
 from sayso.gate.guarded_runs import Place, current_place, tool_call
 from sayso.gate.os_threads import wrap_method
 from sayso.sync import run_blocking
@@ -271,7 +267,12 @@ class ToolRun:
         made_by_model = self.made["id"] is not None
         if place.call is None and made_by_model and self._in_a_task(place):
             return await self._interrupting(place)
-        outcome = await FrameworkThread.inner(place, self._inner_call(place))
+
+        async def effect(noting: BaseTool, args: dict[str, Any]) -> Any:
+            return await self._run(noting, {**self._injected, **args})
+
+        call = framework_call(self.tool, self.made, place.thread, effect)
+        outcome = await FrameworkThread.inner(place, call)
         if isinstance(outcome.value, ParentCommandResult):
             raise outcome.value.cause
         if made_by_model:
@@ -295,24 +296,6 @@ class ToolRun:
             return await self._run(changed.tool, {**self._injected, **changed.tool_call["args"]})
 
         return await ToolGate(place.gate, place.policy).awrap(request, execute)
-
-    def _inner_call(self, place: Place) -> FrameworkCall:
-        raised: list[Exception] = []
-        noting = observed(self.tool, self.made["args"], raised)
-
-        async def run(args: dict[str, Any]) -> Any:
-            return await bubbling(place.thread, self._run(noting, {**self._injected, **args}))
-
-        return FrameworkCall(
-            id="",  # found by its tool and arguments
-            tool=described(self.tool),
-            args=self.made["args"],
-            run=run,
-            raised=raised,
-            dump=dump_result,
-            load=lambda stored: load_result(stored, self.made),
-            passed=call_name(self.tool.name, self.made["id"]),
-        )
 
 
 # -- graphs and models

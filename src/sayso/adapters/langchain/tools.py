@@ -134,10 +134,10 @@ class ToolGate:
             # Another gate in front of this tool node has asked about it.
             result: Result = await run(request)
             return result
-        turn = calls_beside(request.state, made)
-        await check_no_other_agent(
-            thread, config, [key_of(config, request.state, call) for call in turn]
-        )
+        reply = _reply_with(request.state, str(made["id"]))
+        turn = [made] if reply is None else list(reply.tool_calls)
+        keys = [key_of(config, request.state, call) for call in turn]
+        await check_no_other_agent(thread, config, keys)
         call = self._framework_call(request, run, thread)
         answers = InterruptAnswers(thread, call.id, reviewer_of(config))
         show = partial(interrupt_value, str(made["id"]))
@@ -180,37 +180,52 @@ class ToolGate:
     ) -> FrameworkCall:
         made, tool = request.tool_call, request.tool
         assert tool is not None
-        raised: list[Exception] = []
-        observed_request = request.override(tool=observed(tool, made["args"], raised))
         step = _step_of(request.runtime.config)
 
-        async def effect(args: dict[str, Json]) -> Any:
+        async def effect(noting: BaseTool, args: dict[str, Json]) -> Any:
             with context_value(_step, step):
-                changed = observed_request.override(tool_call={**made, "args": args})
-                return await bubbling(thread.run, run(changed))
+                return await run(request.override(tool=noting, tool_call={**made, "args": args}))
 
-        return FrameworkCall(
+        call = framework_call(tool, {**made}, thread.run, effect)
+        return replace(
+            call,
             id=key_of(request.runtime.config, request.state, made),
-            tool=described(tool) if self.describe is None else self.describe(request),
-            args=written_arguments(tool, made["args"]),
+            tool=call.tool if self.describe is None else self.describe(request),
             note=text_beside(request.state, str(made["id"])),
-            run=effect,
-            raised=raised,
-            dump=dump_result,
-            load=lambda stored: load_result(stored, made),
-            passed=call_name(made["name"], made["id"]),
         )
 
 
-async def bubbling(run: str, work: Awaitable[Any]) -> Any:
-    """Run the body of a call, which pauses instead of failing where LangGraph interrupts a graph
-    inside it."""
-    try:
-        return await work
-    except ParentCommand as cause:
-        return ParentCommandResult(cause)
-    except GraphBubbleUp as cause:
-        raise PauseSignal(run, cause) from cause
+def framework_call(
+    tool: BaseTool,
+    made: Mapping[str, Any],
+    run: str,
+    effect: Callable[[BaseTool, dict[str, Json]], Awaitable[Any]],
+) -> FrameworkCall:
+    """Return a call for the gate. ``effect`` runs the tool in the copy that it gets.
+
+    Where LangGraph interrupts a graph inside it, the call pauses instead of failing.
+    """
+    raised: list[Exception] = []
+    noting = observed(tool, made["args"], raised)
+
+    async def body(args: dict[str, Json]) -> Any:
+        try:
+            return await effect(noting, args)
+        except ParentCommand as cause:
+            return ParentCommandResult(cause)
+        except GraphBubbleUp as cause:
+            raise PauseSignal(run, cause) from cause
+
+    return FrameworkCall(
+        id="",  # found by its tool and arguments
+        tool=described(tool),
+        args=written_arguments(tool, made["args"]),
+        run=body,
+        raised=raised,
+        dump=dump_result,
+        load=lambda stored: load_result(stored, made),
+        passed=call_name(made["name"], made["id"]),
+    )
 
 
 def observed(tool: BaseTool, written: Mapping[str, Json], raised: list[Exception]) -> BaseTool:
@@ -470,12 +485,6 @@ def text_beside(state: Any, call_id: str) -> str:
     message = _reply_with(state, call_id)
     text = "" if message is None else message.text
     return text[:MAX_WORDS].encode(errors="replace").decode()
-
-
-def calls_beside(state: Any, call: Mapping[str, Any]) -> list[Any]:
-    """Return all calls that the model made together with this one."""
-    message = _reply_with(state, str(call["id"]))
-    return [call] if message is None else list(message.tool_calls)
 
 
 def numbered_id(state: Any, call: Mapping[str, Any], graph: Any = None) -> str:

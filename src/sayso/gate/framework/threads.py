@@ -415,7 +415,9 @@ class FrameworkThread:
 
     def row_in_any_run(self, id: str) -> Call | None:
         """Return the row of a call, also from a run of the thread that was cancelled."""
-        return self.row(id) or call_in_any_run(self.store, self.gate.agent, self.thread, id)
+        runs = [self.run]
+        runs += [run.id for run in reversed(runs_of(self.store, self.gate.agent, self.thread))]
+        return next((row for run in runs if (row := self.store.call_by_key(run, id))), None)
 
     async def waiting(self, ids: Sequence[str]) -> tuple[Request, ...]:
         """Return the pending requests for these calls and inside them, in their order."""
@@ -478,12 +480,6 @@ def run_name(agent: str, thread: str, number: int) -> str:
 def _is_cancelled(run: Run) -> bool:
     """Return whether a run was cancelled and has ended, so that nothing can be added to it."""
     return run.status is RunStatus.CANCELLED or (bool(run.stop) and run.status not in LIVE)
-
-
-def call_in_any_run(store: Store, agent: str, thread: str, id: str) -> Call | None:
-    """Return the row of a call that was made on a thread, also in a run that was cancelled."""
-    runs = reversed(runs_of(store, agent, thread))
-    return next((row for run in runs if (row := store.call_by_key(run.id, id))), None)
 
 
 def _driving_scope(gate: Gate, thread: str) -> RunScope | None:
