@@ -1,8 +1,8 @@
 """Adapters: one package per framework or wire protocol, each imported only by its users.
 
-They do not know each other. What they share is in ``agents.py``, ``calls.py``, ``conversation.py``
-(the log of a thread) and ``reach.py`` (the agents that functions hold), and here: the check that a
-framework is installed in a version that is tested.
+They do not know each other. What they share is in ``agents.py``, ``calls.py`` and
+``conversation.py`` (the log of a thread), and here: the check that a framework is installed in a
+version that is tested.
 Start with ``guard.py`` of the framework that you know; all of them have the same shape.
 """
 

@@ -317,25 +317,8 @@ class Agent:
         bound._gate = self._gates[outer]
         return bound
 
-    async def _run_for_call(
-        self,
-        input: str,
-        thread: str,
-        call: str,
-        *,
-        requester: str,
-        deps: Any,
-        refusal_scope: str,
-    ) -> RunResult:
-        ctx = self._new_run(
-            self._tell,
-            thread,
-            requester=requester,
-            deps=deps,
-            parent_call=call,
-            refusal_scope=refusal_scope,
-        )
-        return await self._start(ctx, input)
+    async def _run_for_call(self, input: str, thread: str, **options: Any) -> RunResult:
+        return await self._start(self._new_run(self._tell, thread, **options), input)
 
 
 @lru_cache(maxsize=256)

@@ -85,7 +85,7 @@ async def run_for_call(agent: SubAgent, ctx: Context, input: str) -> RunResult:
                 result = await agent._run_for_call(
                     input,
                     thread,
-                    ctx.call_id,
+                    parent_call=ctx.call_id,
                     requester=ctx.requester,
                     deps=ctx.deps,
                     refusal_scope=await read(outer, _refusal_scope, outer, ctx.run),

@@ -147,17 +147,8 @@ class SubAgent(Protocol):
     async def resume(self, where: str, *, deps: Any) -> RunResult:
         """Resume one of its runs."""
 
-    async def _run_for_call(
-        self,
-        input: str,
-        thread: str,
-        call: str,
-        *,
-        requester: str,
-        deps: Any,
-        refusal_scope: str,
-    ) -> RunResult:
-        """Start a run for a call of the outer agent."""
+    async def _run_for_call(self, input: str, thread: str, **options: Any) -> RunResult:
+        """Start a run for a call of the outer agent, with these fields of its ``RunContext``."""
 
 
 #: A run pauses instead of waiting, keys its own calls, and uses the model's text as the note.

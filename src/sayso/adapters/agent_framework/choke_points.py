@@ -239,10 +239,13 @@ def _run_agent(run: Any, agent: Any, *args: Any, **given: Any) -> Any:
     return run(agent, *args, **given)
 
 
-def _listed(middleware: Any) -> list[Any]:
-    if middleware is None:
+def _listed(values: Any) -> list[Any]:
+    """Return what the framework takes as one value, as several or as none, as a list."""
+    if values is None:
         return []
-    return list(middleware) if isinstance(middleware, list | tuple) else [middleware]
+    return (
+        list(values) if isinstance(values, Sequence) and not isinstance(values, str) else [values]
+    )
 
 
 def _start_agent(run: Any, agent: Any, *args: Any, **given: Any) -> Any:
@@ -315,7 +318,10 @@ def list_agent(
         for server in agent.mcp_tools:
             _list_server(coverage, server, where)
         chat = {**agent.default_options, **(agent_options.get("options") or {})}
-        chat["tools"] = [*_tools(agent.default_options), *_tools(agent_options)]
+        chat["tools"] = [
+            *_listed(agent.default_options.get("tools")),
+            *_listed(agent_options.get("tools")),
+        ]
         list_request(coverage, agent.client, chat, agent_options.get("client_kwargs"), where)
     elif isinstance(agent, WorkflowAgent):
         list_workflow(coverage, agent.workflow, where)
@@ -345,7 +351,7 @@ def list_request(
     where: str,
 ) -> None:
     """Add the tools and options of a request to the table."""
-    for tool in _tools(options):
+    for tool in _listed(options.get("tools")):
         _list_tool(coverage, tool, where)
     classes = {kind.__name__ for kind in type(client).__mro__}
     if classes & _REMOTE:
@@ -357,13 +363,6 @@ def list_request(
         if name not in _COMMON | allowed_fields and not name.startswith("_") and value is not None:
             why = f"it is unknown what the provider runs because of it ({type(client).__name__})"
             coverage.missed(where, "request option", name, why)
-
-
-def _tools(options: Mapping[str, Any]) -> list[Any]:
-    tools = options.get("tools")
-    if tools is None:
-        return []
-    return list(tools) if isinstance(tools, Sequence) and not isinstance(tools, str) else [tools]
 
 
 def _list_tool(coverage: Coverage, tool: Any, where: str) -> None:

@@ -228,11 +228,8 @@ def _agents_below(root: BaseAgent) -> Iterator[BaseAgent]:
 
 def _tools_of(agent: BaseAgent) -> Iterator[Any]:
     for tool in getattr(agent, "tools", ()):
-        yield FunctionTool(tool) if callable(tool) and not _is_agent(tool) else tool
-
-
-def _is_agent(tool: Any) -> bool:
-    return isinstance(tool, BaseTool | BaseToolset | BaseAgent)
+        is_adks = isinstance(tool, BaseTool | BaseToolset | BaseAgent)
+        yield FunctionTool(tool) if callable(tool) and not is_adks else tool
 
 
 def _list_agent(coverage: Coverage, agent: BaseAgent) -> None:

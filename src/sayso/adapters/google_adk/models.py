@@ -22,7 +22,7 @@ from pydantic_core import to_json
 
 from sayso.adapters.calls import Unlisted, check_unlisted
 from sayso.adapters.google_adk.tools import wrap_everywhere
-from sayso.adapters.google_adk.turn import current_turn, name_calls, responses_of
+from sayso.adapters.google_adk.turn import current_turn, dumped, name_calls, responses_of
 from sayso.gate.coverage import Coverage
 from sayso.gate.framework import FrameworkThread, kept, place_of_unguarded
 from sayso.gate.guarded_runs import Place, known_place
@@ -186,9 +186,7 @@ async def _kept_replies(
     async def ask() -> Any:
         responses = [response async for response in live if not response.partial]
         name_calls(responses, key)
-        return [
-            each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in responses
-        ]
+        return [dumped(response) for response in responses]
 
     calls = FrameworkThread(place.gate, place.thread, policy=place.policy)
     for response in responses_of(await kept(await calls.open(), key, ask)):

@@ -55,7 +55,7 @@ class TurnLog(ReplayLog):
         """Store what the user said, after the events of a turn that has no answer."""
         closed = await self._superseded()
         await self.say(
-            text_of(input), input=_dumped(input), events=[_dumped(event) for event in closed]
+            text_of(input), input=dumped(input), events=[dumped(event) for event in closed]
         )
         self.input = input
         self.history += closed
@@ -64,7 +64,7 @@ class TurnLog(ReplayLog):
     async def end_turn(self, output: Json, type: str, events: Sequence[Event]) -> None:
         """Store the answer, and the events that this turn has added to the session."""
         content = output if isinstance(output, str) else codec.dumps(output)
-        stored: Any = [_dumped(event) for event in events]
+        stored: Any = [dumped(event) for event in events]
         await self.end(output, content=content, type=type, events=stored)
 
     def key(self, path: str, number: int, id: str) -> str:
@@ -127,7 +127,7 @@ def responses_of(stored: Sequence[Any]) -> list[LlmResponse]:
     return [LlmResponse.model_validate(response) for response in stored]
 
 
-def _dumped(value: Any) -> Any:
+def dumped(value: Any) -> Any:
     return value.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
@@ -180,7 +180,7 @@ class Turn:
             )
             more = {"author": context.agent.name, "branch": context.branch}
             await self.log.reply(
-                path, [_dumped(response) for response in response_list], **body, **more
+                path, [dumped(response) for response in response_list], **body, **more
             )
         else:
             response_list = responses_of(stored)
