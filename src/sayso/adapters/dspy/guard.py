@@ -15,7 +15,7 @@ import copy
 import functools
 import inspect
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -369,7 +369,7 @@ def _run_loop(loop: Any, start: Any, original: Any, agent: Any, **inputs: Any) -
     return start(functools.partial(_run_inside, place, agent, loop, inputs))
 
 
-def _run_sync(run: Callable[[], Awaitable[Any]]) -> Any:
+def _run_sync(run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     if on_loop():
         return call_in_new_thread(lambda: run_on_own_loop(run))
     return run_on_own_loop(run)

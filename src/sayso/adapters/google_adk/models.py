@@ -161,12 +161,11 @@ async def _call_llm(
     async with aclosing(original(flow, invocation_context, llm_request, event)) as live:
         turn = current_turn.get()
         place = known_place()
+        replies: Any = live
         if place is not None and place.call is None and turn is not None:
             replies = turn.reply(invocation_context, llm_request.tools_dict, live)
         elif place is not None and place.may_pause:
             replies = _kept_replies(place, invocation_context, llm_request, live)
-        else:
-            replies = live
         async with aclosing(replies):
             async for response in replies:
                 yield response
