@@ -15,6 +15,6 @@ Read ``chat.py`` first, then ``events.py``. What other wires share is in ``sayso
 """
 
 from sayso.adapters.ag_ui.chat import stream
-from sayso.adapters.chat.response import HEADERS
+from sayso.adapters.ag_ui.events import HEADERS
 
 __all__ = ["HEADERS", "stream"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from sayso import codec
-from sayso.adapters.chat.response import ChatResponse, Chunk, error_text
+from sayso.adapters.chat.response import EVENT_STREAM, ChatResponse, Chunk, error_text
 from sayso.adapters.chat.threads import Chat
 from sayso.adapters.chat.views import Reply, ToolView, approval_id, tool_view, tool_views
 from sayso.errors import SaysoError
@@ -25,6 +25,7 @@ from sayso.sync import read, to_thread
 from sayso.text import visible
 from sayso.types import Json, Question, Request, Reviewer
 
+HEADERS = EVENT_STREAM
 PROTOCOL_VERSION = "1.0"
 
 Message: TypeAlias = dict[str, Any]

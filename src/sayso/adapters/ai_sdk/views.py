@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sayso.adapters.chat import response as chat
-from sayso.adapters.chat.response import Chunk
+from sayso.adapters.chat.response import EVENT_STREAM, Chunk
 from sayso.adapters.chat.views import (
     CallSlot,
     Exchange,
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from sayso.agent import Agent
 
 
-HEADERS: Mapping[str, str] = {**chat.HEADERS, "x-vercel-ai-ui-message-stream": "v1"}
+HEADERS: Mapping[str, str] = {**EVENT_STREAM, "x-vercel-ai-ui-message-stream": "v1"}
 DONE = "data: [DONE]\n\n"
 CARD_TYPE = "data-request"
 

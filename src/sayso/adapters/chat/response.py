@@ -28,7 +28,7 @@ Frames: TypeAlias = AsyncGenerator[str, None]
 #: One event of a wire.
 Chunk: TypeAlias = dict[str, Any]
 
-HEADERS: Mapping[str, str] = {
+EVENT_STREAM: Mapping[str, str] = {
     "content-type": "text/event-stream",
     "cache-control": "no-cache",
     "connection": "keep-alive",
