@@ -74,8 +74,7 @@ def test_search_walks_along_its_list_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A common word is met soon on its list: the planner must not look for it on the others."""
-    monkeypatch.setattr(reads, "FEW_SEARCH_KEYS", 0)
-    monkeypatch.setattr(reads, "MANY_OWN", 0)
+    monkeypatch.setattr(reads, "MANY_SEARCH_KEYS", 0)
     clock = FakeClock()
     mark = "&" if "?" in place.url else "?"  # few rows would be scanned and sorted
     options = "-cenable_seqscan%3Doff%20-cenable_sort%3Doff%20-cenable_bitmapscan%3Doff"
@@ -100,27 +99,6 @@ def test_search_walks_along_its_list_only(
             assert not re.search(r"using call_pkey on call call_\d", plan), plan
             if "ROW" not in plan:  # the first page
                 assert re.search(r"Limit .* rows=20 ", plan), plan  # a match is no surprise
-
-
-def test_search_counts_without_reading_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On SQLite; an index of PostgreSQL could not hold the words of every request."""
-    monkeypatch.setattr(reads, "MANY_OWN", -1)  # every word is common
-    clock = FakeClock()
-    with closing(SqliteStore(tmp_path / "store.db", clock=clock)) as store:
-        fill(World(store, clock), 100)
-        statements: list[tuple[str, Any]] = []
-        rows = store._rows
-        monkeypatch.setattr(store, "_rows", lambda *query: statements.append(query) or rows(*query))
-        assert store.groups(Query(text="thing"), Viewer())
-        plans = [
-            "\n".join(str(row[-1]) for row in rows(f"EXPLAIN QUERY PLAN {statement}", *values))
-            for statement, *values in statements
-        ]
-    assert any("SCAN call USING COVERING INDEX call_open_age" in plan for plan in plans), (
-        "\n\n".join(plans)
-    )
 
 
 def test_query_without_index_is_recognized(filled: Any) -> None:

@@ -161,25 +161,32 @@ CREATE INDEX search_key_risk ON search_key (risk, kind);
 CREATE INDEX search_key_kind ON search_key (kind, risk);
 CREATE TABLE search_word (word TEXT COLLATE "C" NOT NULL, search_key BIGINT NOT NULL, PRIMARY KEY (word, search_key));
 
--- The words of one request's title, arguments, run and requester, which are also in call.words.
-CREATE TABLE call_word (word TEXT COLLATE "C" NOT NULL, n BIGINT NOT NULL, PRIMARY KEY (word, n));
+-- The words of one request's title, arguments, run and requester, which are also in call.words. Those
+-- of one list are together, so that a word that is rare there is found at once.
+CREATE TABLE call_word (
+    list_status TEXT COLLATE "C" NOT NULL,
+    word TEXT COLLATE "C" NOT NULL,
+    n BIGINT NOT NULL,
+    PRIMARY KEY (list_status, word, n)
+);
 CREATE FUNCTION keep_call_words() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF tg_op <> 'INSERT' THEN
-        DELETE FROM call_word
-            WHERE n = old.n AND word = ANY (string_to_array(substr(old.words, 2), ' '));
+        DELETE FROM call_word WHERE list_status = old.list_status AND n = old.n
+            AND word = ANY (string_to_array(substr(old.words, 2), ' '));
     END IF;
     IF tg_op <> 'DELETE' THEN
-        INSERT INTO call_word (word, n)
-            SELECT word, new.n FROM unnest(string_to_array(substr(new.words, 2), ' ')) AS word;
+        INSERT INTO call_word (list_status, word, n)
+            SELECT new.list_status, word, new.n
+            FROM unnest(string_to_array(substr(new.words, 2), ' ')) AS word;
     END IF;
     RETURN NULL;
 END
 $$;
 CREATE TRIGGER call_words_added AFTER INSERT ON call FOR EACH ROW
     WHEN (new.words <> '') EXECUTE FUNCTION keep_call_words();
-CREATE TRIGGER call_words_changed AFTER UPDATE OF words ON call FOR EACH ROW
-    WHEN (new.words <> old.words) EXECUTE FUNCTION keep_call_words();
+CREATE TRIGGER call_words_changed AFTER UPDATE OF words, list_status ON call FOR EACH ROW
+    WHEN ((new.words, new.list_status) <> (old.words, old.list_status)) EXECUTE FUNCTION keep_call_words();
 CREATE TRIGGER call_words_deleted AFTER DELETE ON call FOR EACH ROW
     WHEN (old.words <> '') EXECUTE FUNCTION keep_call_words();
 

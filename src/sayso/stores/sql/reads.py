@@ -3,9 +3,11 @@
 ``RequestPage`` builds the pages of requests: every list is a few short walks along an index.
 
 - A page without a search takes its rows from each list status, in order.
-- A search finds the search keys first. If they are few, the first calls of each are merged; if they
-  are many, so are the calls, and a walk along the list meets enough of them soon.
-- The calls with a rare word of their own are all read. A common word is met soon along the list.
+- A search reads each list apart. It counts the calls of each word there, and of the filters. If
+  those of the rarest are few, all of them are read. If they are many, the first of them are: the
+  calls of one word, or of one search key, are a range of an index for each list, in order.
+- A word that begins many different words, or the words of many search keys, has no such range. A
+  walk along the list meets its calls soon.
 - The requests of one run or thread are few, and all of them are read.
 
 Statements are split so that no planner has a choice to get wrong. Limits are written as literals: a
@@ -20,9 +22,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import partial
-from heapq import nlargest, nsmallest
+from itertools import chain, zip_longest
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sayso.engine.row_macs import AuthenticRow
 from sayso.rows import (
@@ -95,12 +97,12 @@ N = TypeVar("N", Run, Thread, Refusal)
 #: SQL text and its values.
 Piece = tuple[str, list[Any]]
 
-#: With more matching search keys than this, a walk along the list finds enough calls soon.
-FEW_SEARCH_KEYS = 1000
-#: With more calls that have a word of their own than this, a walk along the list meets them soon.
-MANY_OWN = 5000
-#: This many calls are too many to sort for one page.
-MANY_CALLS = 2000
+#: This many calls of a list can all be read for a page. A search counts no more in groups.
+MANY_CALLS = 10_000
+#: The calls of this many words and search keys of a list are merged in order.
+FEW_RANGES = 32
+#: More search keys than this are not read.
+MANY_SEARCH_KEYS = 1000
 
 _ENDS = sql.CALL.split(", ").index("expires_at")
 END = f"coalesce(expires_at, {NEVER})"
@@ -108,10 +110,12 @@ END = f"coalesce(expires_at, {NEVER})"
 _STEPS = ("reminds_at", "escalates_at")
 WAITS = f"list_status IN ({', '.join(repr(name) for name in OPEN)})"
 _ORDER = {"oldest": "n", "newest": "n DESC", "expiring": f"{END}, n"}
-_BEGINS = "search_word WHERE word >= ? AND word < ?"
-_WORD_BEGINS = "call_word WHERE word >= ? AND word < ?"
+_BEGINS = "word >= ? AND word < ?"
+#: Ends an EXISTS that looks for one row: PostgreSQL must not read all rows that there could be.
+_EACH = "LIMIT 1 OFFSET 0"
 _COUNT_WORDS = (
-    "SELECT count(*) FROM call_word WHERE word IN ({}) AND n = (SELECT n FROM call WHERE id = ?)"
+    "SELECT count(*) FROM call JOIN call_word ON call_word.list_status = call.list_status "
+    "AND call_word.n = call.n WHERE call_word.word IN ({}) AND call.id = ?"
 )
 
 
@@ -177,21 +181,21 @@ class RequestPage:
 
         Open requests are counted already: their groups are a few rows, and so are the oldest of
         each group and the first to expire. What a viewer sees of other people's groups is what
-        they asked for or decided, which an index finds. Only filters that a group does not have
-        in common (age, expiry, one run or thread, a closed status) have to read requests.
+        they asked for or decided, which an index finds. Only a text and filters that a group does
+        not have in common (age, expiry, one run or thread, a closed status) have to read requests;
+        of a text, no more than ``MANY_CALLS`` of each list.
         """
         query = self._query
         if not self._statuses:
             return []
         ages = (query.created_after, query.created_before)
-        apart = (*ages, query.expires_by, query.run, query.thread)
-        if apart == (None,) * 5 and set(self._statuses) <= set(OPEN):
+        apart = (*ages, query.expires_by, query.run, query.thread, query.text or None)
+        if apart == (None,) * 6 and set(self._statuses) <= set(OPEN):
             counts = [self._counted(viewer), *self._own_open(viewer)]
-            counts += self._found_apart(viewer)
         else:
-            counts = [self._read_calls(viewer, self._matches())]
+            counts = self._read_calls(viewer)
         joined_groups: dict[tuple[str, str, str, str], RequestGroup] = {}
-        for statement, values in filter(None, counts):
+        for statement, values in counts:
             for list_status, kind, agent, tool, risk, many, ends, created in self._rows(
                 statement, values
             ):
@@ -203,16 +207,14 @@ class RequestPage:
     def _counted(self, viewer: Viewer) -> Piece:
         """Read the counts of the groups that a viewer sees as a whole."""
         on = self._on_index()[0]
-        words = self._open_words()
         visible_groups, group_values = self._group_is(viewer)
-        search_keys, key_values = words or ("1 = 1", [])
         counted = (
             "SELECT request_group, list_status, sum(many) AS many FROM open_count "
-            f"WHERE {on} AND {search_keys} GROUP BY request_group, list_status HAVING sum(many) > 0"
+            f"WHERE {on} GROUP BY request_group, list_status HAVING sum(many) > 0"
         )
         open_calls = (
             "FROM call WHERE call.request_group = counted.request_group "
-            f"AND call.list_status = counted.list_status AND {WAITS} AND {search_keys}"
+            f"AND call.list_status = counted.list_status AND {WAITS}"
         )
         text = (
             "SELECT list_status, kind, agent, tool, risk, many, "
@@ -220,7 +222,7 @@ class RequestPage:
             f"(SELECT created {open_calls} ORDER BY created LIMIT 1) FROM ({counted}) AS counted "
             f"JOIN request_group ON request_group.id = counted.request_group WHERE {visible_groups}"
         )
-        return text, [*key_values * 3, *group_values]
+        return text, group_values
 
     def _own_open(self, viewer: Viewer) -> list[Piece]:
         """Count what a viewer asked for or decided in groups that they do not see as a whole."""
@@ -228,10 +230,9 @@ class RequestPage:
             return []
         names = sorted(viewer.names)
         marks = ", ".join("?" * len(names))
-        words = self._open_words()
         requested_calls = f"requester <> '' AND requester IN ({marks})"
         apart = self._group_is(viewer, whole=False)
-        counts = [self._in_groups([self._on_index(), (requested_calls, names), words], apart)]
+        counts = [self._in_groups([self._on_index(), (requested_calls, names)], apart)]
         if "in_doubt" in self._statuses:
             # An open call that was decided is in doubt.
             decided = (
@@ -239,28 +240,13 @@ class RequestPage:
                 f"AND decided_by IN ({marks}) AND NOT ({requested_calls})"
             )
             by_name = self._group_is(viewer, whole=False, named=True)
-            counts.append(self._in_groups([(decided, names * 2), words], by_name))
+            counts.append(self._in_groups([(decided, names * 2)], by_name))
         return counts
 
-    def _found_apart(self, viewer: Viewer) -> list[Piece]:
-        """Count the requests found by words of their own or by id, not by their search key."""
-        shows = self._shows()
-        open_words = self._open_words()
-        like = self._id_is_like()
-        if shows is None or open_words is None:
-            return []
-        by_words = self._by_words()
-        own = shows if by_words is None else (f"n IN ({by_words[0]})", by_words[1])
-        counts = [self._read_calls(viewer, own, (f"NOT {open_words[0]}", open_words[1]))]
-        if like is not None:
-            counts.append(self._read_calls(viewer, like, (f"NOT {shows[0]}", shows[1])))
-        return counts
-
-    def _read_calls(self, viewer: Viewer, *calls: Piece | None) -> Piece:
+    def _read_calls(self, viewer: Viewer) -> list[Piece]:
         """Count the calls that match, and that the viewer may see."""
-        few: list[Piece | None] = [self._on_index(), self._later(), *calls]
-        if self._query.run is not None or self._query.thread is not None:
-            few.append(self._of_run_or_thread())
+        query = self._query
+        few: list[Piece | None] = [self._later()]
         if viewer.names is not None:
             names = sorted(viewer.names)
             marks = ", ".join("?" * len(names))
@@ -271,20 +257,39 @@ class RequestPage:
                 "AND request_group IN (SELECT id FROM request_group WHERE reviewers <> '[]')))"
             )
             few.append((text, [*values, *names, *names]))
-        return self._in_groups(few, self._group_is(Viewer()))
+        of_group = self._group_is(Viewer())
+        if query.run is not None or query.thread is not None:
+            few += [self._on_index(), self._of_run_or_thread(), self._matches()]
+            return [self._in_groups(few, of_group)]
+        if query.text is None:
+            return [self._in_groups([self._on_index(), *few], of_group)]
+        sources = self._sources()
+        counts = list[Piece]()
+        for list_status in self._statuses:
+            calls = self._some_of(list_status, sources)
+            if calls is not None:
+                here = self._at_number(list_status)
+                counts.append(self._in_groups([here, *few], of_group, calls))
+        return counts
 
-    def _in_groups(self, calls: Sequence[Piece | None], group: Piece) -> Piece:
+    def _in_groups(
+        self, calls: Sequence[Piece | None], group: Piece, among: Piece | None = None
+    ) -> Piece:
         (of_call, call_values), (of_group, group_values) = _all_of(calls), group
+        found, found_values = (
+            (f"({among[0]}) AS found CROSS JOIN ", among[1]) if among else ("", [])
+        )
         counted = (
             f"SELECT request_group, list_status, count(*) AS many, min({END}) AS ends, "
-            f"min(created) AS oldest FROM call WHERE {of_call} GROUP BY request_group, list_status"
+            f"min(created) AS oldest FROM {found}call WHERE {of_call} "
+            "GROUP BY request_group, list_status"
         )
         text = (
             "SELECT list_status, kind, agent, tool, risk, many, ends, oldest "
             f"FROM ({counted}) AS counted "
             f"JOIN request_group ON request_group.id = counted.request_group WHERE {of_group}"
         )
-        return text, [*call_values, *group_values]
+        return text, [*found_values, *call_values, *group_values]
 
     def _group_is(self, viewer: Viewer, *, whole: bool = True, named: bool = False) -> Piece:
         """Match the groups of the query that a viewer sees as a whole, or (``whole``) does not.
@@ -298,13 +303,6 @@ class RequestPage:
             visible_groups, names = statistics.seen_by(self._dialect, viewer)
             pieces.append((visible_groups if whole else f"NOT {visible_groups}", names))
         return _all_of(pieces)
-
-    def _open_words(self) -> Piece | None:
-        """Match the search keys of the text by their words, if there is a text."""
-        if self._wanted is None:
-            return None
-        words, values = _words_are(self._wanted)
-        return f"search_key IN (SELECT id FROM search_key WHERE {words})", values
 
     def _on_index(self) -> Piece:
         """Name the lists so that the indexes of open calls serve, if they are open."""
@@ -326,20 +324,17 @@ class RequestPage:
                     )
 
     def _numbers(self) -> Piece | None:
-        """Select the numbers of the page's rows, and perhaps some more."""
+        """Select the numbers of the page's rows, and perhaps some more; ``None`` if none match."""
         query = self._query
         if query.run is not None or query.thread is not None:
             return self._among(self._of_run_or_thread(), self._matches())
-        shows = self._shows()
-        if shows is None:
+        sources = self._sources()
+        if not sources and self._wanted is None:
             return self._walk(None)
-        by_words = self._by_words()
-        first_numbers = None
-        if by_words is not None and self._search_keys_are_few():
-            first_numbers = self._of_search_keys(by_words)
-        if first_numbers is None:
-            return _union_of([self._walk(self._shows()), self._by_id()])
-        return (", ".join("?" * len(first_numbers)), first_numbers) if first_numbers else None
+        pieces = [self._by_id()]
+        if sources:
+            pieces += [self._first_of(list_status, sources) for list_status in self._statuses]
+        return _union_of(pieces) if any(pieces) else None
 
     # -- one run or thread
 
@@ -367,7 +362,7 @@ class RequestPage:
         columns = "n, id, list_status, search_key, created, expires_at, words"
         here = f"SELECT {columns} FROM call WHERE {few[0]}"
         numbers = f"WITH here AS MATERIALIZED ({here}) SELECT n FROM here AS call WHERE {text}"
-        return f"SELECT n FROM ({numbers}) AS found", [*few[1], *values]
+        return f"SELECT n AS number FROM ({numbers}) AS found", [*few[1], *values]
 
     # -- along the lists
 
@@ -375,10 +370,11 @@ class RequestPage:
         """Select the first calls of each list, in order."""
         if self._query.sort == "expiring":
             return self._cut([self._on(self._statuses), self._later(), shows])
-        along = self._along if self._dialect.list_order else self._on_list
-        return _union_of([along(list_status, shows) for list_status in self._statuses])
+        return _union_of([self._walk_on(list_status, shows) for list_status in self._statuses])
 
-    def _on_list(self, list_status: str, shows: Piece | None) -> Piece:
+    def _walk_on(self, list_status: str, shows: Piece | None) -> Piece:
+        if self._dialect.list_order and self._query.sort != "expiring":
+            return self._along(list_status, shows)
         return self._cut([self._on([list_status]), self._later(), shows])
 
     def _along(self, list_status: str, shows: Piece | None) -> Piece:
@@ -472,95 +468,161 @@ class RequestPage:
             pieces.append(_words_are(words, column))
         return _all_of(pieces) if pieces else None
 
-    def _search_keys_are_few(self) -> bool:
-        """Count up to the limit. With words, the rarest one decides, and is moved to the front."""
-        words = self._wanted
-        if words is None or not words.words:
-            text, values = _all_of([self._search_key_is(words)])
-            counted = f"SELECT 1 FROM search_key WHERE {text} LIMIT {FEW_SEARCH_KEYS + 1}"
-            counts = self._rows(f"SELECT count(*) FROM ({counted}) AS counted", values)[0]
-        else:
-            counted = (
-                f"(SELECT count(*) FROM (SELECT 1 FROM {_BEGINS} LIMIT {FEW_SEARCH_KEYS + 1}) AS c)"
-            )
-            ranges = [end for word in words.words for end in (word, after_prefix(word))]
-            counts = self._rows(f"SELECT {', '.join([counted] * len(words.words))}", ranges)[0]
-            ordered = [word for _, word in sorted(zip(counts, words.words, strict=True))]
-            self._wanted = Wanted(tuple(ordered), words.ids)
-        return bool(min(counts) <= FEW_SEARCH_KEYS)
+    # -- through the words and search keys of each list
 
-    def _of_search_keys(self, others: Piece) -> list[int] | None:
-        """Merge the first calls of a few search keys; ``None`` if that would cost too much."""
-        query = self._query
-        if query.sort == "expiring" and not self._calls_are_few():
-            return None
-        limit = MANY_CALLS if query.sort == "expiring" else query.limit
-        lists = [text.split(",") for text in self._first_of_search_keys(limit)]
-        call_numbers = {int(n) for numbers in lists for n in numbers}
-        call_numbers.update(row[0] for row in self._rows(*others))
-        by_id = self._by_id()
-        if by_id is not None:
-            call_numbers.update(row[0] for row in self._rows(*by_id))
-        if query.sort == "expiring":
-            return sorted(call_numbers)
-        return (nlargest if query.sort == "newest" else nsmallest)(limit, call_numbers)
-
-    def _calls_are_few(self) -> bool:
-        """Return whether all calls of the search keys can be sorted by expiry for one page."""
-        search_keys, values = self._search_keys()
-        on, _ = self._on(self._statuses)
-        some = f"SELECT 1 FROM call WHERE search_key IN ({search_keys}) AND {on} LIMIT {MANY_CALLS}"
-        counted = self._rows(f"SELECT count(*) FROM ({some}) AS counted", values)
-        return bool(counted[0][0] < MANY_CALLS)
-
-    def _first_of_search_keys(self, limit: int) -> Iterable[str]:
-        """Read the numbers of the first calls of each search key and list, joined by commas."""
-        later, values = _all_of([self._later()])
-        columns = []
-        all_values = []
-        for list_status in self._statuses:
-            first = (
-                "SELECT n FROM call WHERE call.search_key = search_key.id "
-                f"AND list_status = '{list_status}' AND {later} "
-                f"ORDER BY {'n DESC' if self._query.sort == 'newest' else 'n'} LIMIT {limit:d}"
-            )
-            columns.append(f"(SELECT {self._dialect.numbers.format('n')} FROM ({first}) AS first)")
-            all_values += values
-        search_keys, search_key_values = self._search_keys()
-        statement = f"SELECT {', '.join(columns)} FROM search_key WHERE id IN ({search_keys})"
-        for row in self._rows(statement, [*all_values, *search_key_values]):
-            yield from filter(None, row)
-
-    def _search_keys(self) -> Piece:
-        text, values = _all_of([self._search_key_is(self._wanted)])
-        if self._wanted is not None and self._wanted.words:
-            rarest = self._wanted.words[0]
-            text = f"id IN (SELECT search_key FROM {_BEGINS}) AND {text}"
-            values = [rarest, after_prefix(rarest), *values]
-        return f"SELECT id FROM search_key WHERE {text}", values
-
-    # -- by the words of single calls
-
-    def _by_words(self) -> Piece | None:
-        """Select the calls that need words of their own to match; ``None`` if they are many."""
+    def _sources(self) -> list[_Source]:
+        """Find the search keys of each word and of the filters, and count their calls by list."""
         words = () if self._wanted is None else self._wanted.words
-        if not words:
-            return "SELECT n FROM call WHERE 1 = 0", []
-        counted = (
-            f"(SELECT count(*) FROM (SELECT 1 FROM {_WORD_BEGINS} LIMIT {MANY_OWN + 1}) AS c), "
-            f"(SELECT count(*) FROM (SELECT 1 FROM {_BEGINS} LIMIT 1) AS c)"
+        if self._wanted is not None and not words:
+            return []
+        ends = [(word, after_prefix(word)) for word in words]
+        keyed = [(f"SELECT search_key FROM search_word WHERE {_BEGINS}", [*each]) for each in ends]
+        filters = self._search_key_is(None)
+        if filters is not None:
+            keyed.append((f"SELECT id FROM search_key WHERE {filters[0]}", filters[1]))
+        if not keyed:
+            return []
+        limited = [
+            (f"SELECT {place}, key.* FROM ({text} LIMIT {MANY_SEARCH_KEYS + 1}) AS key", values)
+            for place, (text, values) in enumerate(keyed)
+        ]
+        search_keys: list[list[int]] = [[] for _ in keyed]
+        for place, search_key in self._rows(*_union_of(limited)):
+            search_keys[place].append(search_key)
+        sources = [
+            _Source(
+                each_ends, None if len(each) > MANY_SEARCH_KEYS else tuple(dict.fromkeys(each)), {}
+            )
+            for each, each_ends in zip_longest(search_keys, ends)
+        ]
+        columns, values = zip(*[source.counted() for source in sources], strict=True)
+        names = ", ".join(f"('{name}')" for name in self._statuses)
+        statement = (
+            f"WITH list(name) AS (VALUES {names}) SELECT name, {', '.join(columns)} FROM list"
         )
-        ranges = [end for word in words for end in (word, after_prefix(word)) * 2]
-        (row,) = self._rows(f"SELECT {', '.join([counted] * len(words))}", ranges)
-        counts = list(zip(row[::2], words, row[1::2], strict=True))
-        # A word that no search key has must be the call's own, so the rarest of these finds all.
-        own = [count for count in counts if not count[2]]
-        counts = [min(own)] if own else counts
-        if sum(many for many, *_ in counts) > MANY_OWN:
+        for name, *counts in self._rows(statement, [*chain(*values)]):
+            for source, count in zip(sources, counts, strict=True):
+                source.counts[name] = count
+        return sources
+
+    def _first_of(self, list_status: str, sources: Sequence[_Source]) -> Piece | None:
+        """Select the first calls of a list that all sources have."""
+        ordered = sorted(sources, key=lambda source: source.counts[list_status])
+        count = ordered[0].counts[list_status]
+        if count > MANY_CALLS:
+            return self._first_of_many(list_status, ordered)
+        if not count:
             return None
-        few = " UNION ".join([f"SELECT n FROM {_WORD_BEGINS}"] * len(counts))
-        ends = [end for _, word, _ in counts for end in (word, after_prefix(word))]
-        return self._among((f"n IN ({few})", ends), self._shows())
+        numbers = self._numbers_of(list_status, ordered[0].calls(list_status), ordered[1:])
+        if self._query.sort != "expiring":
+            return self._limited(*numbers)
+        # The planner knows a limit, and not how rare the words are on one list.
+        most = max(256, 1 << (2 * count).bit_length())
+        here, values = _all_of([self._at_number(list_status), self._later()])
+        walked = (
+            f"SELECT n FROM ({numbers[0]} LIMIT {most}) AS found CROSS JOIN call WHERE {here} "
+            f"ORDER BY {_ORDER['expiring']} LIMIT {self._query.limit:d}"
+        )
+        return f"SELECT n FROM ({walked}) AS walked", [*numbers[1], *values]
+
+    def _first_of_many(self, list_status: str, sources: Sequence[_Source]) -> Piece:
+        if self._query.sort != "expiring":
+            for source in sources:
+                ranges = self._ranges(list_status, source)
+                if ranges is not None:
+                    others = [other for other in sources if other is not source]
+                    found = [self._numbers_of(list_status, each, others) for each in ranges]
+                    return _union_of([self._limited(*each) for each in found])
+        return self._walk_on(list_status, self._shows())
+
+    def _some_of(self, list_status: str, sources: Sequence[_Source]) -> Piece | None:
+        """Select the calls of a list to count in groups, not more than ``MANY_CALLS``."""
+        ordered = sorted(sources, key=lambda source: source.counts[list_status])
+        by_id = self._by_id()
+        found = None
+        if ordered and ordered[0].counts[list_status]:
+            calls = ordered[0].calls(list_status)
+            checked = ordered if ordered[0].search_keys is None else ordered[1:]
+            # The groups are filtered, so that their calls need not be.
+            others = [source for source in checked if source.words]
+            limited = f"SELECT number FROM ({calls[0]} LIMIT {MANY_CALLS}) AS cut", calls[1]
+            found = self._numbers_of(list_status, limited, others)
+        return _union_of([found, by_id], "UNION") if found or by_id else None
+
+    def _numbers_of(self, list_status: str, calls: Piece, others: Sequence[_Source]) -> Piece:
+        """Select the numbers of those calls that the other sources have as well."""
+        pieces: list[Piece | None] = [self._after()]
+        between = self._between()
+        if between is not None:
+            pieces.append(self._has([self._at_number(list_status), between]))
+        pieces += [self._is_of(list_status, source) for source in others]
+        text, values = _all_of(pieces)
+        return f"SELECT number FROM ({calls[0]}) AS found WHERE {text}", [*calls[1], *values]
+
+    def _limited(self, text: str, values: list[Any]) -> Piece:
+        order = "number DESC" if self._query.sort == "newest" else "number"
+        first = f"{text} ORDER BY {order} LIMIT {self._query.limit:d}"
+        return f"SELECT number FROM ({first}) AS first", values
+
+    def _after(self) -> Piece | None:
+        """Continue after the previous page, in the order of numbers."""
+        query = self._query
+        if query.after is None or query.sort == "expiring":
+            return None
+        return f"number {'<' if query.sort == 'newest' else '>'} ?", [page_start(query)[1]]
+
+    def _is_of(self, list_status: str, source: _Source) -> Piece:
+        """Match the number of a call of a source, by indexes alone if it has few ranges."""
+        words = self._words_on(list_status, source)
+        search_keys = source.search_keys
+        if words is None or search_keys is None or len(search_keys) > FEW_RANGES:
+            return self._has([("call.n = number", []), self._shows()])
+        pieces = list[Piece]()
+        if words:
+            on = f"list_status = '{list_status}' AND word IN ({', '.join('?' * len(words))})"
+            pieces.append(
+                (f"EXISTS (SELECT 1 FROM call_word WHERE {on} AND n = number {_EACH})", words)
+            )
+        if search_keys:
+            marks = ", ".join("?" * len(search_keys))
+            keyed = (f"search_key IN ({marks})", [*search_keys])
+            pieces.append(self._has([keyed, self._at_number(list_status)]))
+        text = " OR ".join(text for text, _ in pieces)
+        return f"({text or '1 = 0'})", [value for _, values in pieces for value in values]
+
+    def _has(self, pieces: Iterable[Piece | None]) -> Piece:
+        text, values = _all_of(pieces)
+        return f"EXISTS (SELECT 1 FROM call WHERE {text} {_EACH})", values
+
+    def _at_number(self, list_status: str) -> Piece:
+        """Name a call by its number, so that an index of its list serves."""
+        at = self._dialect.at_number
+        return f"{at} AND list_status = '{list_status}' AND list_status <> ''", []
+
+    def _ranges(self, list_status: str, source: _Source) -> list[Piece] | None:
+        """Return ranges of indexes that have the calls of a source in order; ``None`` if many."""
+        words = self._words_on(list_status, source)
+        search_keys = source.search_keys
+        if words is None or search_keys is None or len(words) + len(search_keys) > FEW_RANGES:
+            return None
+        on = f"list_status = '{list_status}'"
+        by_word = f"SELECT n AS number FROM call_word WHERE {on} AND word = ?"
+        by_key = f"SELECT n AS number FROM call WHERE {on} AND search_key = ?"
+        return [*((by_word, [each]) for each in words), *((by_key, [each]) for each in search_keys)]
+
+    def _words_on(self, list_status: str, source: _Source) -> list[str] | None:
+        """Read the words of a source that calls of a list have; ``None`` if they are many."""
+        if source.words is None:
+            return []
+        first = f"SELECT word FROM call_word WHERE list_status = '{list_status}' AND"
+        statement = (
+            f"WITH RECURSIVE own(word, place) AS (SELECT ({first} {_BEGINS} ORDER BY word LIMIT 1),"
+            f" 0 UNION ALL SELECT ({first} word > own.word AND word < ? ORDER BY word LIMIT 1), "
+            f"place + 1 FROM own WHERE own.word IS NOT NULL AND place < {FEW_RANGES}) "
+            "SELECT word FROM own WHERE word IS NOT NULL"
+        )
+        rows = self._rows(statement, [*source.words, source.words[1]])
+        return None if len(rows) > FEW_RANGES else [row[0] for row in rows]
 
     # -- by id
 
@@ -574,6 +636,54 @@ class RequestPage:
         text = " OR ".join(["(id >= ? AND id < ?)"] * len(ids))
         values = [end for start in ids for end in (start, after_prefix(start))]
         return (f"({text})", values) if ids else None
+
+
+class _Source(NamedTuple):
+    """What calls have in common: a word of the text, or the filters."""
+
+    #: Where the words that it begins start and end; ``None`` for the filters.
+    words: tuple[str, str] | None
+    #: The search keys with such a word; ``None`` if they are too many to be read.
+    search_keys: tuple[int, ...] | None
+    #: How many calls of each list have it. One more than ``MANY_CALLS`` means more than that.
+    counts: dict[str, int]
+
+    def counted(self) -> Piece:
+        """Count the calls of a list that is named by a column."""
+        if self.search_keys is None:
+            return str(MANY_CALLS + 1), []
+        counts = [
+            (f"(SELECT count(*) FROM ({text} LIMIT {MANY_CALLS + 1}) AS counted)", values)
+            for text, values in self._parts("name")
+        ]
+        text = " + ".join(text for text, _ in counts)
+        return text or "0", [value for _, values in counts for value in values]
+
+    def calls(self, list_status: str) -> Piece:
+        """Select the numbers of its calls on a list, not more than ``MANY_CALLS`` of a part."""
+        on = f"'{list_status}'"
+        parts = self._parts(on)
+        if self.search_keys is None:
+            every = f"SELECT n AS number FROM call WHERE list_status = {on} AND list_status <> ''"
+            parts = [(every, [])]
+        limited = [
+            (f"SELECT DISTINCT number FROM ({text} LIMIT {MANY_CALLS}) AS part", values)
+            for text, values in parts
+        ]
+        return _union_of(limited, "UNION")
+
+    def _parts(self, on: str) -> list[Piece]:
+        parts = list[Piece]()
+        if self.words is not None:
+            by_word = f"SELECT n AS number FROM call_word WHERE list_status = {on} AND {_BEGINS}"
+            parts.append((by_word, [*self.words]))
+        if self.search_keys:
+            marks = ", ".join("?" * len(self.search_keys))
+            by_key = (
+                f"SELECT n AS number FROM call WHERE search_key IN ({marks}) AND list_status = {on}"
+            )
+            parts.append((by_key, [*self.search_keys]))
+        return parts
 
 
 def _words_are(wanted: Wanted, column: str = "words") -> Piece:
@@ -605,9 +715,9 @@ def _all_of(pieces: Iterable[Piece | None]) -> Piece:
     return text, [value for _, values in parts for value in values]
 
 
-def _union_of(pieces: Iterable[Piece | None]) -> Piece:
+def _union_of(pieces: Iterable[Piece | None], union: str = "UNION ALL") -> Piece:
     parts = [piece for piece in pieces if piece is not None]
-    text = " UNION ALL ".join(text for text, _ in parts)
+    text = f" {union} ".join(text for text, _ in parts)
     return text, [value for _, values in parts for value in values]
 
 

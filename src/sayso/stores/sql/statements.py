@@ -58,8 +58,8 @@ class Dialect:
     """What one database spells in its own way."""
 
     name: str
-    #: A numeric column of many rows, joined by commas.
-    numbers: str
+    #: Compares a call's number, so that an index is used which begins with its list.
+    at_number: str
     #: A SELECT of the strings in a JSON array, its only parameter.
     strings: str
     #: A SELECT of the names in the column ``reviewers``.
@@ -79,14 +79,14 @@ class Dialect:
 
 SQLITE = Dialect(
     name="sqlite",
-    numbers="group_concat({})",
+    at_number="call.n >= number AND call.n <= number",
     strings="SELECT value FROM json_each(?)",
     reviewers="SELECT value FROM json_each(reviewers)",
     no_index="+",
 )
 POSTGRES = Dialect(
     name="postgres",
-    numbers="string_agg({}::text, ',')",
+    at_number="call.n = number",
     strings="SELECT json_array_elements_text(?::json)",
     reviewers="SELECT json_array_elements_text(reviewers::json)",
     lock=" FOR UPDATE",
@@ -327,7 +327,7 @@ CHECK_TABLES = "SELECT " + ", ".join(
         "call": f"n, {_NEW_CALL}",
         "search_key": "id, kind, agent, tool, risk, words",
         "search_word": "word, search_key",
-        "call_word": "word, n",
+        "call_word": "list_status, word, n",
         "request_group": f"id, {_GROUP}",
         "open_count": "list_status, request_group, search_key, many",
         "tool": TOOL,

@@ -135,9 +135,8 @@ CREATE INDEX call_escalation ON call (escalates_at)
 -- Find the call that an agent elsewhere waits for, or was told to ask about again.
 CREATE INDEX call_caller ON call (run, caller) WHERE caller <> '';
 -- The oldest of a group and how many of it are how old, the first of it to expire, and what a
--- person asked for. With the words, a search counts what is open without reading the rows.
-CREATE INDEX call_open_age
-    ON call (request_group, list_status, created, expires_at, search_key, words)
+-- person asked for.
+CREATE INDEX call_open_age ON call (request_group, list_status, created)
     WHERE list_status IN ('asked', 'in_doubt');
 CREATE INDEX call_open_expiry
     ON call (request_group, list_status, coalesce(expires_at, 4611686018427387904))
@@ -161,21 +160,29 @@ CREATE INDEX search_key_kind ON search_key (kind, risk);
 CREATE TABLE search_word (word TEXT NOT NULL, search_key INTEGER NOT NULL, PRIMARY KEY (word, search_key))
     WITHOUT ROWID;
 
--- The words of one request's title, arguments, run and requester, which are also in call.words.
-CREATE TABLE call_word (word TEXT NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (word, n)) WITHOUT ROWID;
+-- The words of one request's title, arguments, run and requester, which are also in call.words. Those
+-- of one list are together, so that a word that is rare there is found at once.
+CREATE TABLE call_word (
+    list_status TEXT NOT NULL,
+    word TEXT NOT NULL,
+    n INTEGER NOT NULL,
+    PRIMARY KEY (list_status, word, n)
+) WITHOUT ROWID;
 CREATE TRIGGER call_words_added AFTER INSERT ON call WHEN new.words <> '' BEGIN
-    INSERT INTO call_word (word, n)
-        SELECT value, new.n FROM json_each('[' || replace(json_quote(substr(new.words, 2)), ' ', '","') || ']');
+    INSERT INTO call_word (list_status, word, n)
+        SELECT new.list_status, value, new.n FROM json_each('[' || replace(json_quote(substr(new.words, 2)), ' ', '","') || ']');
 END;
-CREATE TRIGGER call_words_changed AFTER UPDATE OF words ON call WHEN new.words <> old.words BEGIN
-    DELETE FROM call_word WHERE n = old.n AND word IN
+CREATE TRIGGER call_words_changed AFTER UPDATE OF words, list_status ON call
+WHEN (old.words, old.list_status) <> (new.words, new.list_status)
+BEGIN
+    DELETE FROM call_word WHERE list_status = old.list_status AND n = old.n AND word IN
         (SELECT value FROM json_each('[' || replace(json_quote(substr(old.words, 2)), ' ', '","') || ']'));
-    INSERT INTO call_word (word, n)
-        SELECT value, new.n FROM json_each('[' || replace(json_quote(substr(new.words, 2)), ' ', '","') || ']')
+    INSERT INTO call_word (list_status, word, n)
+        SELECT new.list_status, value, new.n FROM json_each('[' || replace(json_quote(substr(new.words, 2)), ' ', '","') || ']')
         WHERE new.words <> '';
 END;
 CREATE TRIGGER call_words_deleted AFTER DELETE ON call WHEN old.words <> '' BEGIN
-    DELETE FROM call_word WHERE n = old.n AND word IN
+    DELETE FROM call_word WHERE list_status = old.list_status AND n = old.n AND word IN
         (SELECT value FROM json_each('[' || replace(json_quote(substr(old.words, 2)), ' ', '","') || ']'));
 END;
 
