@@ -149,7 +149,7 @@ def test_groups_count_only_visible_requests(serve: Serve) -> None:
         ("send", "low", 1),
     ]
     assert set(seen["items"][0]) == {
-        *("kind", "agent", "tool", "risk", "count", "expires_at", "oldest_at"),
+        *("kind", "agent", "tool", "risk", "count", "at_least", "expires_at", "oldest_at"),
     }
     assert seen["values"]["tool"] == [{"value": "pay", "count": 4}, {"value": "send", "count": 1}]
     assert counted(served, ana)["count"] == 4

@@ -156,8 +156,10 @@ def test_words_that_never_meet_cost_a_step_for_each_call(
 def test_groups_of_a_text_are_counted_up_to_a_limit(
     stores: tuple[SqliteStore, SqliteStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert [group.count for group in stores[1].groups(Query(text="refund"), Viewer())] == [780]
+    (group,) = stores[1].groups(Query(text="refund"), Viewer())
+    assert (group.count, group.at_least) == (780, False)
     monkeypatch.setattr(reads, "MANY_CALLS", 50)
     (group,) = stores[1].groups(Query(text="refund"), Viewer())
     assert 50 <= group.count <= 100
+    assert group.at_least
     assert [group.count for group in stores[1].groups(Query(), Viewer())] == [780]

@@ -310,6 +310,7 @@ class RequestListCache:
         count = sum(group.count for group in groups)
         return {
             "count": count,
+            "at_least": any(group.at_least for group in groups),
             "yours": self._yours(by, filters, count, matches, mine=mine),
             "items": [_group_view(group) for group in groups],
             "values": values,
@@ -373,6 +374,7 @@ def _group_view(group: RequestGroup) -> dict[str, Json]:
         "tool": group.tool or None,
         "risk": group.risk,
         "count": group.count,
+        "at_least": group.at_least,
         "expires_at": iso(group.expires),
         "oldest_at": iso(group.created),
     }

@@ -898,6 +898,7 @@ class GroupView(View):
     tool: str | None
     risk: RiskLevel
     count: int
+    at_least: bool = Field(description="whether there may be more")
     expires_at: datetime | None = Field(description="when the first of them expires")
     oldest_at: datetime = Field(description="when the oldest of them was asked")
 
@@ -919,9 +920,10 @@ class FilterValues(View):
 
 
 class GroupsView(View):
-    """Exact counts of the requests that match, however many there are."""
+    """Counts of the requests that match: exact, unless `q` matches more than 10,000."""
 
     count: int
+    at_least: bool = Field(description="whether there may be more")
     yours: int = Field(
         description="how many of them wait for your decision; above 100 requests, how many are for "
         "everyone, for you or for your groups"
@@ -936,6 +938,7 @@ class SavedViewView(View):
     name: str
     filters: SavedFilters
     count: int
+    at_least: bool = Field(description="whether there may be more")
     yours: int
 
 

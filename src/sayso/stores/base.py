@@ -109,6 +109,8 @@ class RequestGroup:
     expires: Micros | None
     #: When the oldest of them was created.
     created: Micros
+    #: Whether there may be more: a text is looked for in so many requests, and no more.
+    at_least: bool = False
 
     def joined(self, other: RequestGroup | None) -> RequestGroup:
         """Return the same group with more requests."""
@@ -120,6 +122,7 @@ class RequestGroup:
             count=self.count + other.count,
             expires=min(ends, default=None),
             created=min(self.created, other.created),
+            at_least=self.at_least or other.at_least,
         )
 
 

@@ -256,7 +256,7 @@ export default function InboxPage({ id }: { id?: string }): ReactElement {
       ) : (
         !phone && (
           <main className="inbox-detail inbox-overview">
-            <Overview pending={inbox.loading && empty ? null : inbox.count} yours={inbox.yours} filtered={filtered} />
+            <Overview pending={inbox.loading && empty ? null : inbox.count} yours={inbox.yours} atLeast={inbox.atLeast} filtered={filtered} />
           </main>
         )
       )}

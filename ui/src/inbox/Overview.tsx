@@ -9,7 +9,7 @@ import { toast } from "../shared/components/Toasts";
 import { Age } from "../shared/components/Time";
 import { api } from "../shared/api";
 import { Suggestions } from "../shared/decision/Suggestions";
-import { thousands } from "../shared/format";
+import { counted, thousands } from "../shared/format";
 import { useChanges } from "../shared/live";
 import { useResource } from "../shared/useResource";
 import { Link } from "../shared/router";
@@ -24,13 +24,15 @@ interface Props {
   pending: number | null;
   /** How many of them this person may decide. */
   yours: number;
+  /** Whether there may be more. */
+  atLeast: boolean;
   filtered: boolean;
 }
 
 /** How many of the last decisions are listed. */
 const LAST = 8;
 
-export function Overview({ pending, yours, filtered }: Props): ReactElement {
+export function Overview({ pending, yours, atLeast, filtered }: Props): ReactElement {
   const me = useMe();
   const last = useResource("last", (signal) => api.requests({ status: "closed", sort: "newest", limit: LAST }, signal));
   useChanges(() => last.reload(), 400);
@@ -38,7 +40,7 @@ export function Overview({ pending, yours, filtered }: Props): ReactElement {
   const never = pending === 0 && !filtered && last.data?.items.length === 0;
   return (
     <div className="overview">
-      <h1>{heading(pending, yours, filtered)}</h1>
+      <h1>{heading(pending, yours, atLeast, filtered)}</h1>
       {pending !== null && pending > yours && (
         <p className="muted">
           {pending - yours === 1 ? "1 more waits" : `${thousands(pending - yours)} more wait`} for other people.
@@ -89,11 +91,11 @@ function LastDecisions({ requests }: { requests: Request[] }): ReactElement {
   );
 }
 
-function heading(pending: number | null, yours: number, filtered: boolean): string {
+function heading(pending: number | null, yours: number, atLeast: boolean, filtered: boolean): string {
   if (pending === null) return "Inbox";
   if (pending === 0) return filtered ? "No requests match" : "No pending requests";
   if (yours === 0) return "No request needs your review";
-  return yours === 1 ? "1 request needs your review" : `${thousands(yours)} requests need your review`;
+  return yours === 1 ? "1 request needs your review" : `${counted({ count: yours, at_least: atLeast })} requests need your review`;
 }
 
 const EXAMPLES: [string, string][] = [

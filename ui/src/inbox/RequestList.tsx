@@ -6,7 +6,7 @@ import { Button } from "../shared/components/Button";
 import { Icon } from "../shared/components/Icon";
 import { KindBadge, RiskBadge } from "../shared/components/Badge";
 import { humanName } from "../shared/decision/values";
-import { thousands } from "../shared/format";
+import { counted } from "../shared/format";
 import { visible } from "../shared/visible";
 import type { RequestGroup } from "../shared/types";
 import { canDecideTogether, groupKey, MAX_UNFOLDED, type Entry } from "./order";
@@ -162,7 +162,7 @@ function GroupHead(props: {
         onClick={() => props.onFold(groupKey(group), !folded)}
       >
         <Icon name={folded ? "chevronRight" : "chevronDown"} size={14} />
-        <span className="group-count">×{thousands(group.count)}</span>
+        <span className="group-count">×{counted(group)}</span>
         <span className="row-tool">{name}</span>
         {group.kind === "in_doubt" && <KindBadge kind="in_doubt" />}
         {folded && group.kind !== "question" && <RiskBadge level={group.risk} />}

@@ -4,7 +4,7 @@ import { useState, type ReactElement } from "react";
 import { api } from "../shared/api";
 import { Button, IconButton } from "../shared/components/Button";
 import { FormDialog } from "../people/FormDialog";
-import { thousands } from "../shared/format";
+import { counted } from "../shared/format";
 import { navigate } from "../shared/router";
 import { toast } from "../shared/components/Toasts";
 import { FILTERS, filtersOf, queryOf, useViews } from "../shared/views";
@@ -33,7 +33,7 @@ export function Views({ query }: { query: URLSearchParams }): ReactElement | nul
             aria-pressed={view.query === here}
             onClick={() => navigate(view.query === here ? "/inbox" : `/inbox?${view.query}`)}
           >
-            {view.name} <span className="count">{thousands(view.count)}</span>
+            {view.name} <span className="count">{counted(view)}</span>
           </button>
           {view.query === here && (
             <IconButton icon="cross" label={`Remove the view ${view.name}`} onClick={() => remove(view.name)} />

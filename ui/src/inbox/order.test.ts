@@ -10,6 +10,7 @@ const aGroup = (over: Partial<RequestGroup>): RequestGroup => ({
   agent: "billing",
   tool: "refund",
   risk: "low",
+  at_least: false,
   count: 1,
   expires_at: null,
   oldest_at: at(1),

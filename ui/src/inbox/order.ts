@@ -72,6 +72,7 @@ export function groupOf(items: Request[]): RequestGroup {
     tool,
     risk: risk.level,
     count: items.length,
+    at_least: false,
     expires_at: ends.length ? first(ends) : null,
     oldest_at: first(items.map(({ created_at }) => created_at)),
   };

@@ -22,10 +22,12 @@ const NONE: Rows = { items: [], next: null, more: false };
 interface InboxState {
   groups: RequestGroup[];
   rows: Record<string, Rows>;
-  /** The exact number of matching requests. The list may show fewer until it is reloaded. */
+  /** The number of matching requests. The list may show fewer until it is reloaded. */
   count: number;
   /** How many of them wait for this person. */
   yours: number;
+  /** Whether there may be more. */
+  atLeast: boolean;
   values: FilterValues | undefined;
   /** New requests that the list does not show yet. */
   arrived: number;
@@ -50,6 +52,7 @@ const START: InboxState = {
   rows: {},
   count: 0,
   yours: 0,
+  atLeast: false,
   values: undefined,
   arrived: 0,
   loading: true,
@@ -82,7 +85,7 @@ type Found = [Groups, Page<Request>];
  * Groups and their rows. They come from two API calls, so either may be newer: a row without a group
  * gets one, and a group with a higher count than it has rows loads the rest.
  */
-function listOf([counted, page]: Found, sort: Sort, removed: Removed[]): Pick<InboxState, "groups" | "rows" | "count" | "yours"> {
+function listOf([counted, page]: Found, sort: Sort, removed: Removed[]): Pick<InboxState, "groups" | "rows" | "count" | "yours" | "atLeast"> {
   const stale = byGroup(page.items.filter((request) => isStale(removed, request)));
   const fresh = byGroup(page.items.filter((request) => !isStale(removed, request)));
   const groups = counted.items.map((group) => ({ ...group, count: group.count - (stale.get(groupKey(group))?.length ?? 0) }));
@@ -96,7 +99,8 @@ function listOf([counted, page]: Found, sort: Sort, removed: Removed[]): Pick<In
   }
   const shown = groups.filter((group) => group.count > 0);
   const count = shown.reduce((sum, group) => sum + group.count, 0);
-  return { groups: sortGroups(shown, sort), rows, count, yours: Math.max(0, counted.yours + count - counted.count) };
+  const yours = Math.max(0, counted.yours + count - counted.count);
+  return { groups: sortGroups(shown, sort), rows, count, yours, atLeast: counted.at_least };
 }
 
 /** Whether the list shows a pending request, or is about to load one. */
@@ -279,6 +283,7 @@ function mergeFresh(
     rows,
     count: counted.count,
     yours: counted.yours,
+    atLeast: counted.at_least,
     values: counted.values,
     arrived: arrived.length + others.reduce((sum, group) => sum + group.count, 0),
     error: undefined,

@@ -292,15 +292,19 @@ export interface Group {
   tool: string | null;
   risk: "low" | "medium" | "high" | "critical";
   count: number;
+  /** whether there may be more */
+  at_least: boolean;
   /** when the first of them expires */
   expires_at: string | null;
   /** when the oldest of them was asked */
   oldest_at: string;
 }
 
-/** Exact counts of the requests that match, however many there are. */
+/** Counts of the requests that match: exact, unless `q` matches more than 10,000. */
 export interface Groups {
   count: number;
+  /** whether there may be more */
+  at_least: boolean;
   /** how many of them wait for your decision; above 100 requests, how many are for everyone, for you or for your groups */
   yours: number;
   items: Group[];
@@ -785,6 +789,8 @@ export interface SavedView {
   name: string;
   filters: SavedFilters;
   count: number;
+  /** whether there may be more */
+  at_least: boolean;
   yours: number;
 }
 

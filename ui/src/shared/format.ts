@@ -83,6 +83,10 @@ export function countdown(seconds: number): string {
 /** `12,000` */
 export const thousands = (number: number): string => String(number).replace(/\B(?=(\d{3})+$)/g, ",");
 
+/** A count of requests; of many that a search finds, only some are counted. */
+export const counted = ({ count, at_least }: { count: number; at_least: boolean }): string =>
+  `${thousands(count)}${at_least ? "+" : ""}`;
+
 // Not Intl: its first use blocks the page for about 50 ms, and the app is in English only.
 export const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 

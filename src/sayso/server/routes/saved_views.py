@@ -113,5 +113,5 @@ def _view(service: Service, by: Reviewer, name: str, body: SavedFilters) -> dict
     chosen = {key: value for key, value in filters.items() if value and key != "mine"}
     count = service.request_lists.groups
     groups = count(by, {"status": "pending", **chosen}, mine=body.mine)
-    counts = {"count": groups["count"], "yours": groups["yours"]}
+    counts = {name: groups[name] for name in ("count", "at_least", "yours")}
     return {"name": inline(name), "filters": filters, **counts}

@@ -191,16 +191,17 @@ class RequestPage:
         ages = (query.created_after, query.created_before)
         apart = (*ages, query.expires_by, query.run, query.thread, query.text or None)
         if apart == (None,) * 6 and set(self._statuses) <= set(OPEN):
-            counts = [self._counted(viewer), *self._own_open(viewer)]
+            counts = [(piece, False) for piece in (self._counted(viewer), *self._own_open(viewer))]
         else:
             counts = self._read_calls(viewer)
         joined_groups: dict[tuple[str, str, str, str], RequestGroup] = {}
-        for statement, values in counts:
+        for (statement, values), at_least in counts:
             for list_status, kind, agent, tool, risk, many, ends, created in self._rows(
                 statement, values
             ):
                 key = ("in_doubt" if list_status == "in_doubt" else kind, agent, tool, risk)
-                group = RequestGroup(*key, int(many), None if ends == NEVER else ends, created)
+                end = None if ends == NEVER else ends
+                group = RequestGroup(*key, int(many), end, created, at_least)
                 joined_groups[key] = group.joined(joined_groups.get(key))
         return [joined_groups[key] for key in sorted(joined_groups)]
 
@@ -243,8 +244,8 @@ class RequestPage:
             counts.append(self._in_groups([(decided, names * 2)], by_name))
         return counts
 
-    def _read_calls(self, viewer: Viewer) -> list[Piece]:
-        """Count the calls that match, and that the viewer may see."""
+    def _read_calls(self, viewer: Viewer) -> list[tuple[Piece, bool]]:
+        """Count the calls that match and that the viewer may see, and say which counts are cut."""
         query = self._query
         few: list[Piece | None] = [self._later()]
         if viewer.names is not None:
@@ -260,16 +261,17 @@ class RequestPage:
         of_group = self._group_is(Viewer())
         if query.run is not None or query.thread is not None:
             few += [self._on_index(), self._of_run_or_thread(), self._matches()]
-            return [self._in_groups(few, of_group)]
+            return [(self._in_groups(few, of_group), False)]
         if query.text is None:
-            return [self._in_groups([self._on_index(), *few], of_group)]
+            return [(self._in_groups([self._on_index(), *few], of_group), False)]
         sources = self._sources()
-        counts = list[Piece]()
+        counts = list[tuple[Piece, bool]]()
         for list_status in self._statuses:
             calls = self._some_of(list_status, sources)
             if calls is not None:
-                here = self._at_number(list_status)
-                counts.append(self._in_groups([here, *few], of_group, calls))
+                here = [self._at_number(list_status), *few]
+                rarest = min((source.counts[list_status] for source in sources), default=0)
+                counts.append((self._in_groups(here, of_group, calls), rarest > MANY_CALLS))
         return counts
 
     def _in_groups(
