@@ -33,7 +33,7 @@ from sayso.keys import ENVIRONMENT, new_key
 from sayso.server.monitoring import TallyCache
 from sayso.server.routes.stats import stats
 from sayso.stores import open_store
-from sayso.stores.base import Store
+from sayso.stores.base import Query, Store, Viewer
 from sayso.stores.sqlite import SqliteStore
 from sayso.types import Reviewer
 from tests.postgres_server import PostgresServer
@@ -222,6 +222,10 @@ def measured(store: Store, requests: int) -> Iterator[tuple[str, float]]:
     """Yield each operation and how many milliseconds it takes; of reads and steps, the median."""
     inbox = sayso.Inbox(store)
     middle = f"A-{requests // 2}"
+
+    def page(**query: Any) -> object:
+        return store.page(Query(limit=50, **query))
+
     reads: dict[str, Callable[[], Any]] = {
         "page": lambda: inbox.pending_sync(limit=50),
         "page, newest first": lambda: inbox.search_sync(status="any", sort="newest", limit=50),
@@ -231,6 +235,24 @@ def measured(store: Store, requests: int) -> Iterator[tuple[str, float]]:
         "search, common words and a rare one": lambda: inbox.search_sync(
             q="refund lisbon 401", limit=50
         ),
+        # No request of an odd number is open, and no request from Lisbon arrived in a wrong size.
+        "search, a word of no open request": lambda: inbox.search_sync(q="graz", limit=50),
+        "search, the same by expiry": lambda: page(text="graz", sort="expiring"),
+        "search, the same and a common word": lambda: inbox.search_sync(q="refund graz", limit=50),
+        "search, a common word, by expiry": lambda: page(text="lisbon", sort="expiring"),
+        "search, the newest of a common word": lambda: inbox.search_sync(
+            q="graz", status="any", sort="newest", limit=50
+        ),
+        "search, two words of no open request together": lambda: inbox.search_sync(
+            q="lisbon wrong", limit=50
+        ),
+        "search, two words of no request together": lambda: inbox.search_sync(
+            q="graz late", status="any", sort="newest", limit=50
+        ),
+        "groups": lambda: store.groups(Query(), Viewer()),
+        "groups of a word of every request": lambda: store.groups(Query(text="refund"), Viewer()),
+        "groups of two words": lambda: store.groups(Query(text="refund lisbon"), Viewer()),
+        "groups of a word of no open request": lambda: store.groups(Query(text="graz"), Viewer()),
     }
     for name, read in reads.items():
         yield name, timed(read)

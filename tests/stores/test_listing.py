@@ -29,6 +29,8 @@ QUERIES: dict[str, dict[str, Any]] = {
     "words": {"text": "thing"},
     "rare words": {"text": "thing zebra"},
     "no such words": {"text": "nothing"},
+    "own words": {"text": "bo"},
+    "own and common words": {"text": "thing b", "agent": "agent 1"},
     "thread": {"thread": "rare"},
     "id": {"text": "req_rare"},
 }
