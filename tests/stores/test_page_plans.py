@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from pg_places import Place
 from test_listing import QUERIES, fill
 
 from sayso.keys import Keyring
-from sayso.stores.base import Query, Viewer
+from sayso.stores.base import Query
 from sayso.stores.postgres import PostgresStore
 from sayso.stores.sql import reads
 from sayso.stores.sqlite import SqliteStore
