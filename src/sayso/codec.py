@@ -44,7 +44,7 @@ def canonical(value: object) -> bytes:
     plain = _check(value)
     try:
         if plain:
-            data = _sorted(value).encode()
+            data = sorted_text(value).encode()
         else:
             import rfc8785  # here, because few values need it
 
@@ -101,7 +101,7 @@ def sha256(data: bytes) -> str:
 
 def digest(envelope: Mapping[str, object]) -> str:
     """Return the SHA-256 of an envelope's canonical bytes in hex. Floats are not allowed."""
-    return hashlib.sha256(_sorted(envelope).encode()).hexdigest()
+    return hashlib.sha256(sorted_text(envelope).encode()).hexdigest()
 
 
 def path_text(parts: Iterable[str | int]) -> str:
@@ -156,7 +156,7 @@ _PLAIN = json.JSONDecoder()
 
 #: If all keys are ASCII and no number is a float, this writes the RFC 8785 bytes, several times
 #: faster than a general encoder, which has to sort keys by UTF-16 and write floats as JavaScript.
-_sorted = json_encoder(sort_keys=True)
+sorted_text = json_encoder(sort_keys=True)
 
 
 def _check(value: object) -> bool:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from sayso.engine.commands import Note, ReadRun
-from sayso.errors import AlreadyDecided, NotFound, StoreError, Tampered
+from sayso.engine.commands import Note, ReadRun, RemovePerson
+from sayso.errors import AlreadyDecided, NotAllowed, NotFound, StoreError, Tampered
 from sayso.rows import SYSTEM_THREAD
 from sayso.stores.sqlite import SqliteStore
 from sayso.stores.sqlite import store as sqlite
+from sayso.types import Reviewer
 from sayso_testing.world import World
 
 
@@ -50,6 +51,24 @@ def test_writes_of_another_store_are_seen(
     other.record(started)
     (again,) = world.start(started, owner="w2")
     assert (again.status, again.attempt) == ("done", 1)
+    world.check()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["own", "other store"])
+def test_new_rows_are_seen_where_there_were_none(
+    world: World, open_again: Callable[..., SqliteStore], elsewhere: bool
+) -> None:
+    first = world.ask(args={"to": "eve"})
+    world.decide(world.ask(args={"to": "bob"}), by="ann")  # neither refusals, grants nor a person
+    other = World(open_again(), world.clock) if elsewhere else world
+    other.decide(first, "reject")
+    assert world.ask(args={"to": "eve"}).status == "rejected"
+    grant = other.grant(uses_left=1)
+    assert world.ask(args={"to": "cleo"}).grant == grant.id
+    other.person("ann")
+    other.transact(RemovePerson(person="ann", by=Reviewer("ops")))
+    with pytest.raises(NotAllowed, match="ann was removed"):
+        world.decide(world.ask(args={"to": "dora"}), by="ann")
     world.check()
 
 

@@ -57,7 +57,7 @@ from sayso.inbox.decisions import (
     new_grant,
     window_length,
 )
-from sayso.inbox.people import no_request, reviewer_of
+from sayso.inbox.people import no_request, reviewer_named, reviewer_of
 from sayso.inbox.replay import Replay, replay_grant, replay_observed, replay_policy
 from sayso.inbox.suggestions import (
     ENDS_IN,
@@ -571,14 +571,17 @@ class Inbox:
         check_is_decision(decision)
         if decision.request not in (None, request_id):
             raise Conflict(f"this decision was made for {decision.request}, not for {request_id}")
-        reviewer = reviewer_of(self.store, by, token)
+        if token is None and grant is None and isinstance(by, str):
+            reviewer = reviewer_named(by)  # the transaction looks up what this person may do
+        else:
+            reviewer = reviewer_of(self.store, by, token)
         digest = seen_digest or decision.seen_digest
         if decision.seen_digest not in (None, digest):
             raise Conflict(
                 f"request {request_id} is not what you saw: the decision and seen_digest name "
                 "different digests. Read the request again and decide on that"
             )
-        if reviewer.confirmation is not None:
+        if isinstance(reviewer, Proven) and reviewer.confirmation is not None:
             check_confirmation(reviewer.confirmation, request_id, digest, decision)
         call = self._reader.call(request_id)
         tool = self._reader.tool(call)

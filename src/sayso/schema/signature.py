@@ -251,7 +251,7 @@ class Signature:
                 ) from None
             second = _dump(again)
             # Equal text is an equal value; only other text needs the slower canonical form.
-            if codec.dumps(first) != codec.dumps(second) and codec.canonical(second) != data:
+            if codec.sorted_text(second).encode() != data and codec.canonical(second) != data:
                 path = _difference(codec.loads(data), second)
                 raise InvalidCall(
                     f"{path}: changes when it is read back from JSON; use a type that does not",

@@ -182,7 +182,8 @@ class SqlTransaction:
             marks = ", ".join("?" * len(needs.calls))
             self._later = ask(sql.LOAD_EVENTS_SINCE_CALLS.format(marks), (thread, *needs.calls))
             self._later_than = frozenset(needs.calls)
-        of_run = RUN_TOOL + (needs.run or "")
+        # A run that is known not to exist has no grants.
+        of_run = RUN_TOOL + ("" if run == [] else needs.run or "")
         grants = [ask(sql.LOAD_GRANTS_FOR + lock, (*pair, of_run)) for pair in needs.grants_for]
         if needs.run_grants:
             grants.append(ask(sql.LOAD_GRANTS_OF_RUN + lock, (needs.run, of_run)))

@@ -42,6 +42,7 @@ from sayso.stores.base import (
 from sayso.stores.row_checks import event_taken
 from sayso.stores.seals import Seal, SealSchedule, seal_all
 from sayso.stores.sql import presence
+from sayso.stores.sql import statements as sql
 from sayso.stores.sql.maintenance import find_unsealed
 from sayso.stores.sql.migrate import another, newest_version, read_meta, upgraded
 from sayso.stores.sql.reads import Snapshot
@@ -171,6 +172,8 @@ class RowCache:
         self.calls: dict[str, Call] = {}
         #: The ids of these calls by run and key.
         self.ids: dict[tuple[str, str], str] = {}
+        #: Queries for people, grants and refusals that returned no rows, with their parameters.
+        self.empty: set[tuple[str, Sequence[Any]]] = set()
         self._version: int | None = None
 
     def check(self, writer: sqlite3.Connection) -> bool:
@@ -192,12 +195,15 @@ class RowCache:
         return getattr(self, kind).get(row_id) if version == self._version else None
 
     def keep(self, work: UnitOfWork) -> None:
-        if len(self.threads) + len(self.runs) + len(self.calls) > _MOST_ROWS:
+        rows = (self.threads, self.runs, self.calls, self.empty)
+        if sum(map(len, rows)) > _MOST_ROWS:
             self.forget()
         if work.moves_thread:
             self.threads[work.thread.id] = work.thread
         if work.system is not None:
             self.threads.pop(work.system.id, None)
+        if work.touched_people or work.touched_grants or work.touched_refusals:
+            self.empty = set()
         if work.run is not None and work.run_touched:
             self.runs[work.run.id] = work.run
         for call in work.touched_calls.values():
@@ -213,18 +219,36 @@ class RowCache:
         self.runs = {}
         self.calls = {}
         self.ids = {}
+        self.empty = set()
         self._version = None
+
+
+#: Queries without rows in most stores.
+_OFTEN_EMPTY = frozenset({sql.LOAD_ACTOR, sql.LOAD_GRANTS_FOR, sql.LOAD_REFUSALS_FOR})
 
 
 class CachedTransaction(SqliteTransaction):
     """A transaction that reads only rows that are not cached."""
 
     def __init__(self, writer: sqlite3.Connection, parts: StoreParts, row_cache: RowCache) -> None:
-        super().__init__(partial(fetch_all, writer), writer.execute, SQLITE, parts)
+        super().__init__(self._fetch, writer.execute, SQLITE, parts)
+        self._writer = writer
         self._row_cache = row_cache
         #: The events that were saved, and the threads that they belong to.
         self.events: list[Event] = []
         self.moved: set[str] = set()
+
+    def _fetch(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Read a reply to its end at once, like every reply (``Fetched``)."""
+        if statement not in _OFTEN_EMPTY:
+            return fetch_all(self._writer, statement, values)
+        query = (statement, values)
+        if query in self._row_cache.empty:
+            return []
+        rows = fetch_all(self._writer, statement, values)
+        if not rows:
+            self._row_cache.empty.add(query)
+        return rows
 
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
         return self._cached(thread, needs) or super().load(thread, needs)
@@ -255,7 +279,8 @@ class CachedTransaction(SqliteTransaction):
             calls[call_id] = call
         now = self._read_time(None)
         work = UnitOfWork(now=now, deps=self._deps, thread=thread, run=run, calls=calls)
-        self._load_people(work, needs, self._ask_people(needs))
+        if needs.people or needs.credentials or needs.credentials_of or needs.voters:
+            self._load_people(work, needs, self._ask_people(needs))
         if needs.refusals_of_calls or needs.refusals_for:
             self._load_refusals(work, self._ask_refusals(needs, calls.values()))
         if needs.spends or needs.effects:
