@@ -19,6 +19,7 @@ from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from sayso.frozen import quickly_made
 from sayso.types import (
     GROUP,
     MODEL,
@@ -596,6 +597,7 @@ class Confirmation(NamedTuple):
     evidence: dict[str, Any]
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Proven(Reviewer):
     """A person with the rights that they have now. Only ``engine.people.rights_of`` makes one.

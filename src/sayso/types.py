@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, TypeAlias, TypeVar, get_args
 
 from sayso.errors import InvalidCall, InvalidDecision
+from sayso.frozen import quickly_made
 
 Micros: TypeAlias = int
 SECOND: Micros = 1_000_000
@@ -429,6 +430,7 @@ def look_of(name: str) -> str:
     return name.casefold().translate(_LOOK)
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Reviewer:
     """The person who decides, and how we know.
@@ -459,6 +461,7 @@ class _Written:
     text: str
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms(_Written):
     """What the policy requires for one call. Part of the digest of its request."""
@@ -570,6 +573,7 @@ def as_fields(terms: Terms) -> dict[str, Any]:
     return dict(zip(Terms.__slots__, _values(terms), strict=True))
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote(_Written):
     """One approval (or edit) of one revision by one person."""
@@ -593,6 +597,7 @@ class Vote(_Written):
     stop: ClassVar[bool] = False
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided(_Written):
     """A decision as stored: by whom, when, through which channel, and its signature."""
@@ -719,6 +724,7 @@ class VoteMade:
     on_behalf_of: str = ""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionMade:
     """The decision as people see it. ``args`` is set for an edit, ``value`` for an answer."""
@@ -746,6 +752,7 @@ class DecisionMade:
     shown: Mapping[str, Json] | None = None
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Execution:
     """The execution of a call, as opposed to the status of its request."""
@@ -782,6 +789,7 @@ class Opinion:
     reason: str = ""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A call that needs, or needed, a decision: everything that people need to make it."""

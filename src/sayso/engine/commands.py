@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
+from sayso.frozen import quickly_made
 from sayso.rows import OPEN, SYSTEM_THREAD, CallStatus, Credential, Message, Person, Proven, Tool
 from sayso.types import Failure, Grant, Micros, Reviewer, Terms
 
@@ -125,6 +126,7 @@ class SystemCommand(Command):
     thread: str = SYSTEM_THREAD
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCall:
     """A call as it is first proposed. The engine adds its digest and status."""
@@ -158,6 +160,7 @@ class NewCall:
     outcome: tuple[bool, str | None] | None = None
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Propose(RunCommand):
     """Open the run if necessary, append messages, and add calls: asked, allowed or denied."""
@@ -256,6 +259,7 @@ class Park(RunCommand):
     due_at: Micros | None = None
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decide(CallCommand):
     """One person's answer to one request."""
@@ -418,6 +422,7 @@ class Claim(RunCommand):
         return Needs(run=self.run, statuses=frozenset({CallStatus.RUNNING}))
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start(RunCommand):
     """Start verified calls: from here on, each is either recorded or in doubt.
@@ -440,6 +445,7 @@ class Start(RunCommand):
         return Needs(run=self.run, calls=self.calls, spends=True, refusals_of_calls=True)
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record(AttemptCommand):
     """Record the outcome of one started attempt."""
@@ -585,6 +591,7 @@ class EndLease(RunCommand):
     token: int
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish(RunCommand):
     """End the run. ``Conflict`` if another process has taken it since ``token``.

@@ -23,6 +23,7 @@ from sayso.engine.commands import Cancel, NewCall, Reask
 from sayso.engine.deciding import model_may_allow
 from sayso.engine.effects import key_of, shown_key
 from sayso.errors import InvalidCall, NotAllowed, SaysoError, Tampered, describe_error
+from sayso.frozen import quickly_made
 from sayso.gate.outcomes import in_text
 from sayso.policy import is_stricter, tighten
 from sayso.policy.template import checked_key
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from sayso.schema import Signature
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The caller's side of a call.

@@ -571,10 +571,9 @@ class Inbox:
         check_is_decision(decision)
         if decision.request not in (None, request_id):
             raise Conflict(f"this decision was made for {decision.request}, not for {request_id}")
-        if token is None and grant is None and isinstance(by, str):
-            reviewer = reviewer_named(by)  # the transaction looks up what this person may do
-        else:
-            reviewer = reviewer_of(self.store, by, token)
+        # The transaction looks up what a person may do who is only named.
+        is_named = token is None and grant is None and isinstance(by, str)
+        reviewer = reviewer_named(by) if is_named else reviewer_of(self.store, by, token)
         digest = seen_digest or decision.seen_digest
         if decision.seen_digest not in (None, digest):
             raise Conflict(
