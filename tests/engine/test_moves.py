@@ -186,7 +186,7 @@ COMPUTING = {
     "operator",
     "typing",
 }
-PURE = {"sayso.engine", "sayso.rows", "sayso.types", "sayso.errors", "sayso.policy"}
+PURE = {f"sayso.{name}" for name in ("engine", "frozen", "rows", "types", "errors", "policy")}
 FILES = sorted(Path(sayso.engine.__file__).parent.glob("*.py"))
 
 

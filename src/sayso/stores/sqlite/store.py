@@ -195,8 +195,8 @@ class RowCache:
         return getattr(self, kind).get(row_id) if version == self._version else None
 
     def keep(self, work: UnitOfWork) -> None:
-        rows = (self.threads, self.runs, self.calls, self.empty)
-        if sum(map(len, rows)) > _MOST_ROWS:
+        rows = len(self.threads) + len(self.runs) + len(self.calls)
+        if rows + len(self.empty) > _MOST_ROWS:
             self.forget()
         if work.moves_thread:
             self.threads[work.thread.id] = work.thread
