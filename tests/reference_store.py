@@ -436,6 +436,11 @@ class ReferenceStore:
         messages = list(self._messages.get(thread, ()))
         return [(message.seq, message.body) for message in messages if message.seq > after]
 
+    def messages_beyond(self, thread: str, after: int, count: int) -> list[tuple[int, str]] | None:
+        found = self.messages(thread)
+        newer = [message for message in found if message[0] > after]
+        return newer if len(found) - len(newer) == count else None
+
     def stored_messages(
         self, thread: str, after: int = 0, limit: int = 1000
     ) -> list[StoredMessage]:

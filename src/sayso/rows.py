@@ -431,6 +431,12 @@ class Thread(NamedTuple):
             first = max(first, until + 1)
         return [*numbers, *range(first, min(last, self.messages) + 1)]
 
+    def kept_up_to(self, last: int) -> int:
+        """Return how many messages up to a number were not pruned."""
+        ranges = _ranges(self.messages_pruned)
+        pruned = sum(min(until, last) - gone + 1 for gone, until in ranges if gone <= last)
+        return min(last, self.messages) - pruned
+
     def without_messages(self, numbers: Iterable[int]) -> Thread:
         """Return the thread after these messages were pruned."""
         gone: list[tuple[int, int]] = []

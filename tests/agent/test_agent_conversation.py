@@ -1,4 +1,4 @@
-"""Long conversations: the model sees what is stored."""
+"""Long conversations: only new messages are read, and the model sees what is stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 import sayso
+from sayso.agent import conversation
 from sayso.stores.base import Store
+from sayso.stores.memory import MemoryStore
 from sayso.stores.sql import maintenance
 from sayso.testing import FakeClock, ScriptedModel, call, say
 
@@ -59,6 +61,34 @@ async def approve(agent: sayso.Agent, thread: str = "t") -> sayso.RunResult:
     return await agent.resume(thread)
 
 
+class Reads(MemoryStore):
+    """Counts the messages that were read."""
+
+    read = 0
+
+    def messages(self, thread: str, after: int = 0) -> list[tuple[int, str]]:
+        rows = super().messages(thread, after)
+        self.read += len(rows)
+        return rows
+
+    def messages_beyond(self, thread: str, after: int, count: int) -> list[tuple[int, str]] | None:
+        was, rows = self.read, super().messages_beyond(thread, after, count)
+        self.read = was + len(rows or ())
+        return rows
+
+
+async def test_long_conversation_is_read_once() -> None:
+    store = Reads()
+    agent = agent_on(store)
+    await speak(agent, 30)
+    store.read = 0
+    await agent.run("send", thread="t")
+    await approve(agent)
+    assert store.read < 20  # of 60 and more
+    assert [m["content"] for m in shown_to(agent)[-1][:2]] == ["say 0", "noted"]
+    assert len(shown_to(agent)[-1]) == 63
+
+
 async def test_messages_of_other_processes_are_shown(store: Store) -> None:
     one, other = agent_on(store), agent_on(store)
     await speak(one, 15)
@@ -72,7 +102,7 @@ async def test_messages_of_other_processes_are_shown(store: Store) -> None:
     assert result.output == "noted"
 
 
-async def test_pruned_messages_are_not_shown(timed: Store, clock: FakeClock) -> None:
+async def test_cache_drops_pruned_messages(timed: Store, clock: FakeClock) -> None:
     agent = agent_on(timed)
     await speak(agent, 15)
     await agent.run("send", thread="t")
@@ -176,6 +206,20 @@ async def test_tool_cannot_change_stored_messages(store: Store) -> None:
     for _ in range(8):
         assert (await agent.run("send", thread="t")).output == "noted"
     assert {m["content"] for m in shown_to(agent)[-1] if m["role"] == "user"} == {"send"}
+
+
+async def test_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Reads()
+    agent = agent_on(store)
+    await speak(agent, 15, "first")
+    monkeypatch.setattr(conversation, "_MOST_BYTES", 45_000)
+    await speak(agent, 15, "second")
+    store.read = 0
+    await speak(agent, 1, "second")
+    assert store.read < 5
+    store.read = 0
+    await speak(agent, 1, "first")
+    assert store.read >= 30
 
 
 async def test_usage_of_run_is_counted_once(store: Store) -> None:

@@ -179,7 +179,7 @@ class Execution:
             call_id=call.id,
             key=call.id,
             attempt=call.attempt,
-            messages=tuple(map(MappingProxyType, self.conversation.copies())),
+            messages=tuple(map(MappingProxyType, self.conversation.for_tool())),
             decision=decision_made(call),
             edited_from=None if call.original is None else codec.loads(call.original),
             deps=ctx.deps,

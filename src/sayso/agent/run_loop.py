@@ -312,7 +312,7 @@ class RunLoop:
         choice = agent.tool_choice
         request = ModelRequest(
             instructions=agent.instructions,
-            messages=conversation.copies(),
+            messages=conversation.for_model(),
             tools=[tool.spec for tool in agent.tools.values()],
             tool_choice=choice if conversation.turns == 0 else _unforced(choice),
             parallel_tool_calls=agent.parallel_tool_calls,

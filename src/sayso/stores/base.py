@@ -345,6 +345,13 @@ class StoreReads(Protocol):
     def messages(self, thread: str, after: int = 0) -> list[tuple[int, str]]:
         """Return the messages of a thread after a number."""
 
+    def messages_beyond(self, thread: str, after: int, count: int) -> list[tuple[int, str]] | None:
+        """Return the messages after a number, for a caller that has the ``count`` before them.
+
+        Returns ``None`` if there are not that many up to this number: some were pruned since.
+        """
+        ...
+
     def stored_messages(
         self, thread: str, after: int = 0, limit: int = 1000
     ) -> list[StoredMessage]:

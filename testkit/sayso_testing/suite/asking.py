@@ -84,6 +84,10 @@ class AskTests:
         world.propose(says=("elsewhere",), thread="t2", run="r2")
         assert world.store.messages("t") == [(1, "one"), (2, "two"), (3, "three")]
         assert world.store.messages("t", after=2) == [(3, "three")]
+        assert world.store.messages_beyond("t", 2, 2) == [(3, "three")]
+        assert world.store.messages_beyond("t", 3, 3) == []
+        assert world.store.messages_beyond("t", 2, 1) is None
+        assert world.store.messages_beyond("t", 7, 7) is None
         assert world.store.messages("t2") == [(1, "elsewhere")]
         assert world.store.messages("nowhere") == []
 

@@ -435,6 +435,8 @@ class RecordTests:
         world.store.prune(world.clock(), "ops")
         world.propose(world.new(key="k"), run="r2", says=("three",))
         assert world.store.messages("t") == [(3, "three")]
+        assert world.store.messages_beyond("t", 2, 0) == [(3, "three")]
+        assert world.store.messages_beyond("t", 2, 2) is None
         assert [event.seq for event in world.store.chain("t")] == [1, 2, 3, 4, 5]
 
     # -- people

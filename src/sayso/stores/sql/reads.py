@@ -861,6 +861,11 @@ class SqlReads:
         _, messages = self._conversation(thread, after)
         return [(message.seq, message.body) for message in messages]
 
+    def messages_beyond(self, thread: str, after: int, count: int) -> list[tuple[int, str]] | None:
+        row, messages = self._conversation(thread, after)
+        stored = 0 if row is None else row.kept_up_to(after)
+        return [(message.seq, message.body) for message in messages] if stored == count else None
+
     def _conversation(
         self, thread: str, after: int | None
     ) -> tuple[Thread | None, list[StoredMessage]]:
