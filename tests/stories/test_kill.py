@@ -13,12 +13,12 @@ from fork_server import ForkServer
 from sweep import LATER, Plot, die, plot_of, sweep
 
 from sayso.engine import COMMANDS
-from sayso.stores.sqlite import store as sqlite
+from sayso.stores.sql import store as sql_store
 
 #: Moved by the webhooks of a server, which no story has.
 ELSEWHERE = {"cursor"}
 #: The store's own commits, beside those of the engine's commands.
-OWN = set(re.findall(r'Operation\("(\w+)"', inspect.getsource(sqlite))) - ELSEWHERE
+OWN = set(re.findall(r'_write[(,] ?"(\w+)"', inspect.getsource(sql_store))) - ELSEWHERE
 BOUNDARIES = {command.name for command in COMMANDS} | OWN
 #: Crossed by the next process, after the first one died; or, to remove votes from the row that do
 #: not count any more in any case, only where there are some (``inbox/test_directory.py``).
