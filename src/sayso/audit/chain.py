@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from sayso.engine.unit_of_work import link_bytes
@@ -223,7 +223,7 @@ def export(store: Store) -> Iterator[str]:
     """
     n = 0
     while seals := store.seals(n, _SEALS):
-        yield from (_line("seal", asdict(seal)) for seal in seals)
+        yield from (_line("seal", seal._asdict()) for seal in seals)
         n = seals[-1].n
     cursor = ""
     while events := store.events(cursor, _EVENTS):

@@ -13,8 +13,7 @@ normal commit: from one look it knows a position and a time before which no seal
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sayso import codec
 from sayso.keys import Keyring
@@ -29,8 +28,7 @@ _RETRY_SECONDS = 1.0
 _RETRY_EVENTS = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seal:
+class Seal(NamedTuple):
     """The signed heads of the chains that moved, chained to the seal before it."""
 
     n: int
@@ -58,9 +56,7 @@ def seal_bytes(n: int, at: Micros, heads: str, prev: str) -> bytes:
     return codec.dumps([n, at, heads, prev]).encode("utf-8", "surrogateescape")
 
 
-def seal_from(row: Sequence[Any]) -> Seal:
-    """Return the seal that the columns of a row hold, in the order of its fields."""
-    return Seal(**dict(zip((field.name for field in fields(Seal)), row, strict=True)))
+seal_from = Seal._make
 
 
 def seal_all(make: Callable[[], Seal | None]) -> Seal | None:

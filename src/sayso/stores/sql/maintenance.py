@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import astuple
 
 from sayso import codec
 from sayso.engine.commands import Note
@@ -57,7 +56,7 @@ def seal_moved(execute: Execute, keys: Keyring, at: Micros, dialect: Dialect) ->
     row = execute(_LAST, ()).fetchone()
     last = None if row is None else seal_from(row)
     seal = next_seal(keys, last, [(row[0], row[1], row[2]) for row in moved], at)
-    execute(_ADD, astuple(seal))
+    execute(_ADD, seal)
     # The rows are locked in this transaction, so ``seq`` is what was signed.
     execute(_REACH.format(dialect.strings), (codec.dumps([row[0] for row in moved]),))
     return seal

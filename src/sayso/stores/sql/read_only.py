@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from operator import gt, lt
 from typing import Any, NoReturn
 
 from sayso.engine import UnitOfWork, apply
@@ -74,15 +75,14 @@ class ReadOnlySqlStore(SqlReads):
         numbers = self._numbers(list(closed))
         for call in closed.values():
             key = page_key(query, numbers[call.id], call.expires_at)
-            if self._is_on(call, query) and _follows(key, query):
+            on_list = list_status_of(call) in list_statuses_of(query) and fits(call, query)
+            if on_list and shows(call, if_readable(tool_of, self, call), query.text):
                 rows.append((key, call))
+        if query.after is not None:
+            is_later = lt if query.sort == "newest" else gt
+            rows = [row for row in rows if is_later(row[0], query.after)]
         rows.sort(key=lambda row: row[0], reverse=query.sort == "newest")
         return rows[: query.limit]
-
-    def _is_on(self, call: Call, query: Query) -> bool:
-        if list_status_of(call) not in list_statuses_of(query) or not fits(call, query):
-            return False
-        return shows(call, if_readable(tool_of, self, call), query.text)
 
     def _numbers(self, ids: list[str]) -> dict[str, int]:
         return dict(self._among("SELECT id, n FROM call WHERE id IN ({})", ids)) if ids else {}
@@ -96,12 +96,6 @@ class ReadOnlySqlStore(SqlReads):
             except (Tampered, KeyMissing) as error:
                 log.warning("overdue, but shown as it is stored: %s", error)
         return closed
-
-
-def _follows(key: int, query: Query) -> bool:
-    if query.after is None:
-        return True
-    return key < query.after if query.sort == "newest" else key > query.after
 
 
 def as_closed(store: StoreReads, due: Due) -> dict[str, Call]:

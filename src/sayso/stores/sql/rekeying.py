@@ -144,7 +144,9 @@ def rekey(
             where = " AND ".join(f"{name} = ?" for name in names)
             update = f"UPDATE {table} SET {sets} WHERE {where} AND mac = ?"
             changed += execute(update, (*changes.values(), *place, stored.mac)).rowcount
-        left.update({id for id in _signers(again) if id != keys.primary_id})
+        signed = (*again.votes, again.decision) if isinstance(again, Call) else (again,)
+        texts = [getattr(one, "signature", "") for one in signed if one is not None]
+        left.update({key_id_of(text) for text in texts if text} - {keys.primary_id})
     more = len(rows) == REKEY_ROWS
     return Rekeyed(tuple(rows[-1][n] for n in places) if more else None, changed, left)
 
@@ -177,12 +179,6 @@ def _again(keys: Keyring, data: bytes, signature: str) -> str:
     except UnknownKey:
         return signature
     return keys.sign(data) if genuine else signature
-
-
-def _signers(row: Any) -> list[str]:
-    signed = (*row.votes, row.decision) if isinstance(row, Call) else (row,)
-    texts = [getattr(one, "signature", "") for one in signed if one is not None]
-    return [key_id_of(text) for text in texts if text]
 
 
 def _signatures(row: Any) -> dict[str, Any]:

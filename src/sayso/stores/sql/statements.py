@@ -113,7 +113,7 @@ BUDGET = ", ".join(Budget._fields)
 TOOL = ", ".join(Tool._fields)
 DELIVERY = ", ".join(Delivery._fields)
 PROCESS = ", ".join(LiveProcess._fields)
-SEAL = ", ".join(field.name for field in fields(Seal))
+SEAL = ", ".join(Seal._fields)
 
 # Columns of a call that a command may change. Indexed columns are separate and written only when
 # they change, or every change would touch every index.
