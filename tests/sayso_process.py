@@ -313,12 +313,14 @@ class _Forks:
 
 
 _running: list[_Forks] = []
+_starting = threading.Lock()
 
 
 def _forks() -> _Forks:
-    if not _running:
-        _running.append(_Forks(_MODULES))
-        atexit.register(_running[0].close)
+    with _starting:
+        if not _running:
+            _running.append(_Forks(_MODULES))
+            atexit.register(_running[0].close)
     return _running[0]
 
 

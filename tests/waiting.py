@@ -1,4 +1,4 @@
-"""Wait for a condition instead of sleeping.
+"""Wait for a condition instead of sleeping, and wait for several things at once.
 
 The time limit is for hangs only: it is far longer than a busy machine needs, and waiting ends as
 soon as the condition holds.
@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -54,6 +55,13 @@ async def until_async(
         assert time.monotonic() < end, _failure(seconds, otherwise)
         await asyncio.sleep(pause)
         pause = min(2 * pause, _LONGEST)
+
+
+def at_once(*parts: Callable[[], object]) -> None:
+    """Run the parts of a test that mostly wait, each in a thread. The first failure is raised."""
+    with ThreadPoolExecutor(len(parts)) as pool:
+        for result in [pool.submit(part) for part in parts]:
+            result.result()
 
 
 def _failure(seconds: float, otherwise: Callable[[], object] | None) -> str:

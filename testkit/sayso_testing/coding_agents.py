@@ -107,7 +107,7 @@ class FakeModelServer:
         self.port = self._server.server_address[1]
 
     def __enter__(self) -> FakeModelServer:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:

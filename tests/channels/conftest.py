@@ -47,21 +47,30 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     made.close()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def each_url(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[str]:
-    """Yield the address of a new store in each database, with the key for several processes."""
+@pytest.fixture
+def sqlite_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the address of a new store in a file, with the key for several processes."""
     monkeypatch.setenv(ENVIRONMENT, new_key())
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'sayso.db'}"
-        return
+    return f"sqlite:///{tmp_path / 'sayso.db'}"
+
+
+@pytest.fixture
+def postgres_url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Yield the address of a new store on PostgreSQL, with the key for several processes."""
+    monkeypatch.setenv(ENVIRONMENT, new_key())
     if why_not():
         pytest.skip(why_not())
     schema = f"channels_{secrets.token_hex(6)}"
     yield f"{shared_url()}{'&' if '?' in shared_url() else '?'}schema={schema}"
     with psycopg.connect(shared_url(), autocommit=True) as connection:
         connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE".encode())
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def each_url(request: pytest.FixtureRequest) -> str:
+    """Return the address of a new store in each database, with the key for several processes."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
 
 
 @pytest.fixture

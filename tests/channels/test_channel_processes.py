@@ -6,8 +6,8 @@ import os
 import re
 import signal
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -15,7 +15,7 @@ import pytest
 from fake_telegram import TOKEN, FakeTelegram
 from kit_world import KitWorld
 from sayso_process import Process, start
-from waiting import until
+from waiting import at_once, until
 
 import sayso
 from sayso.audit import verify
@@ -33,19 +33,19 @@ agent = sayso.Agent("clerk", model=ScriptedModel([]))
 """
 
 
-@pytest.fixture
-def fake() -> Iterator[FakeTelegram]:
-    made = FakeTelegram()
-    yield made
-    made.close()
-
-
 def test_two_processes_send_each_message_once(
-    tmp_path: Path, each_url: str, fake: FakeTelegram
+    tmp_path: Path, sqlite_url: str, postgres_url: str
 ) -> None:
     (tmp_path / "agents.py").write_text(AGENT)
+    # Both at once, because they wait for the lease of a process that died.
+    at_once(*[partial(_kill_leader, tmp_path, url) for url in (sqlite_url, postgres_url)])
+
+
+def _kill_leader(folder: Path, url: str) -> None:
+    """Let two processes send, kill the one that leads, and let the other one go on."""
+    fake = FakeTelegram()
     env = {**os.environ, "SAYSO_TELEGRAM_TOKEN": TOKEN, "SAYSO_TELEGRAM_API": fake.url}
-    env["SAYSO_STORE"] = each_url
+    env["SAYSO_STORE"] = url
     steps = Counter(
         {
             ("ana", "asked"): 4,
@@ -59,11 +59,11 @@ def test_two_processes_send_each_message_once(
     processes: list[Process] = []
 
     def run(*command: str) -> Process:
-        process = start(*command, cwd=tmp_path, env=env)
+        process = start(*command, cwd=folder, env=env)
         processes.append(process)
         return process
 
-    with closing(open_store(each_url)) as store:
+    with closing(fake), closing(open_store(url)) as store:
         world = KitWorld(store)
         world.people("ana", "ben")
         for name, user in (("ana", "77"), ("ben", "78")):
@@ -85,8 +85,8 @@ def test_two_processes_send_each_message_once(
             first = [world.ask_sync(f"first-{number}") for number in range(4)]
             until(lambda: _sent(store, first) == steps)
             assert leader.stdout is not None
-            (url,) = re.findall(r"http://\S+/metrics", leader.stdout.readline())
-            page = httpx.get(url).text
+            (metrics,) = re.findall(r"http://\S+/metrics", leader.stdout.readline())
+            page = httpx.get(metrics).text
             assert 'sayso_channel_messages_total{channel="telegram",outcome="sent"} 20.0' in page
             assert 'sayso_channel_delay_seconds_count{channel="telegram"} 20.0' in page
             leader.kill()

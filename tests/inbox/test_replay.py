@@ -152,32 +152,3 @@ def test_grant_preview_has_its_replay(case: Case) -> None:
     assert (preview.replay.overruled, preview.replay.changes.total()) == (1, 2)
     hidden = case.inbox.preview_grant_sync(first, {"scope": "exact"}, sees=lambda call: False)
     assert hidden.replay.calls == 0
-
-
-@pytest.mark.long
-def test_replay_of_100_000_calls_takes_seconds(url: str) -> None:
-    store = open_store(url)
-    terms = Terms(verdict=Verdict.ASK, policy="p", rule="rule 1")
-    for run in range(500):
-        calls = tuple(
-            NewCall(
-                id="req_" + os.urandom(8).hex(),
-                key=str(n),
-                kind="approval",
-                tool="pay",
-                tool_digest="",
-                args=f'{{"amount":{n},"to":"bo"}}',
-                args_hash=f"{run}/{n}",
-                nonce="n",
-                terms=terms,
-            )
-            for n in range(200)
-        )
-        store.transact(Propose(thread=f"t{run}", run=f"r{run}", agent="bot", calls=calls))
-    started = time.monotonic()
-    replay = replay_policy(store, ALLOW_SMALL, 0)
-    took = time.monotonic() - started
-    assert dict(replay.changes) == {("asked", "allowed", "pending"): 50_000}
-    print(f"{took:.1f} s")
-    assert took < 60
-    store.close()

@@ -354,38 +354,3 @@ def test_law_suggestion_covers_nothing_that_was_not_approved(decisions: list[Any
             assert not covers(suggestion.grant, call, matches_scope)
         assert suggestion.replay.overruled == 0
     shop.store.close()
-
-
-@pytest.mark.long
-def test_suggestions_over_100_000_calls_take_a_second(url: str) -> None:
-    store = open_store(url)
-    terms = Terms(
-        verdict=Verdict.ASK, policy="p", rule="rule 1", risk=Risk("low"), risk_declared=True
-    )
-    case = Case(store, policy=LOW)
-    pay = case.gate.guard(lambda to: "ran", name="pay")  # type: ignore[misc]
-    for number in range(20):
-        case.decide(case.paused(lambda: pay("bo"), f"a{number}").approve())
-    for run in range(500):
-        calls = tuple(
-            NewCall(
-                id="req_" + os.urandom(8).hex(),
-                key=str(n),
-                kind="approval",
-                tool="pay",
-                tool_digest="",
-                args=f'{{"amount":{n},"to":"bo"}}',
-                args_hash=f"{run}/{n}",
-                nonce="n",
-                terms=terms,
-            )
-            for n in range(200)
-        )
-        store.transact(Propose(thread=f"t{run}", run=f"r{run}", agent="bot", calls=calls))
-    started = time.monotonic()
-    suggestions = case.inbox.suggestions_sync(by="ana")
-    took = time.monotonic() - started
-    print(f"{took:.2f} s")
-    assert len(suggestions) == 1
-    assert took < 20
-    store.close()
