@@ -16,12 +16,23 @@ from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
 
 
+@pytest.fixture(scope="module")
+def collector() -> None:
+    """Keep the collector off what was there before: it would look through that after each test,
+    which takes longer than the test in a process that has run many others."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _no_connection_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """The client may leave an idle connection for the collector when the server closes it at the
     same moment; it is collected here, and not in a later test that would be blamed for it."""
+    has_server = "server" in request.fixturenames
+    if has_server:
+        request.getfixturevalue("collector")
     yield
-    if "server" in request.fixturenames:
+    if has_server:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
