@@ -6,18 +6,19 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
 from cases import Case, person
 from postgres_server import shared_url, why_not
 
-from sayso import Policy, Rule, open_store
+from sayso import Policy, Rule
 from sayso.engine.commands import NewCall, Propose
 from sayso.inbox.replay import replay_policy
 from sayso.keys import Keyring, new_key
+from sayso.stores.base import Store
 from sayso.stores.postgres import PostgresStore
+from sayso.stores.sqlite import SqliteStore
 from sayso.types import Risk, Terms, Verdict
 
 pytestmark = pytest.mark.long
@@ -27,19 +28,21 @@ ALLOW_SMALL = Policy([Rule("pay", where="amount < 100", verdict="allow", name="s
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
+def case(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Case]:
     """Yield a store with 20 approved calls, and 100,000 later ones that wait.
 
-    Most of a test's time would go into making it, and both only read it.
+    Both tests only read it, in a small part of the time that making it takes.
     """
+    if request.param == "postgres" and why_not():
+        pytest.skip(why_not())
     keys = Keyring.parse(new_key())
+    schema = f"many_{secrets.token_hex(6)}"
+    store: Store
     if request.param == "sqlite":
-        folder: Path = tmp_path_factory.mktemp("many")
-        store = open_store(f"sqlite:///{folder / 'sayso.db'}", keys=keys)
+        store = SqliteStore(tmp_path_factory.mktemp("many") / "sayso.db", keys=keys)
     else:
-        if why_not():
-            pytest.skip(why_not())
-        schema = f"many_{secrets.token_hex(6)}"
         store = PostgresStore(shared_url(), schema=schema, keys=keys)
     terms = Terms(
         verdict=Verdict.ASK, policy="p", rule="rule 1", risk=Risk("low"), risk_declared=True
@@ -75,9 +78,7 @@ def test_replay_of_100_000_calls_takes_seconds(case: Case) -> None:
     started = time.monotonic()
     replay = replay_policy(case.store, ALLOW_SMALL, 0)
     took = time.monotonic() - started
-    changes = dict(replay.changes)
-    assert changes.pop(("asked", "allowed", "pending")) == 50_000
-    assert changes == {}
+    assert dict(replay.changes) == {("asked", "allowed", "pending"): 50_000}
     print(f"{took:.1f} s")
     assert took < 60
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,11 +10,10 @@ from cases import Case
 from worlds import url as url  # the fixture
 
 from sayso import Policy, Rule, open_store
-from sayso.engine.commands import NewCall, Propose
 from sayso.inbox.decisions import new_grant
-from sayso.inbox.replay import replay_grant, replay_policy
+from sayso.inbox.replay import replay_grant
 from sayso.stores.base import Store
-from sayso.types import Reviewer, Terms, Verdict
+from sayso.types import Reviewer
 
 ALLOW_SMALL = Policy([Rule("pay", where="amount < 100", verdict="allow", name="small")])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,14 +14,14 @@ from worlds import url as url  # the fixture
 
 from sayso import Inbox, NotFound, Paused, Policy, Rule, ToolCall, open_store
 from sayso.audit import verify
-from sayso.engine.commands import GiveGrant, NewCall, Propose
+from sayso.engine.commands import GiveGrant
 from sayso.engine.grants import covers
 from sayso.errors import Conflict, InvalidDecision, NotAllowed
 from sayso.inbox.suggestions import Suggestion
 from sayso.policy import judge_sync
 from sayso.stores.base import matches_scope
 from sayso.testing import FakeClock
-from sayso.types import Risk, Terms, Verdict, moment
+from sayso.types import Terms, moment
 
 ANA = person("ana", "finance", assurance="session")
 LOW = Policy([Rule("*", risk="low")])
