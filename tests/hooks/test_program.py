@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,14 @@ from coding_world import World, payload
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from waiting import until
+from waiting import at_once, until
 
 import sayso
 from sayso import Inbox, Policy, Rule
 from sayso.audit import verify
 from sayso.audit.spans import ApprovalSpans
 from sayso.hooks.program import Config
-from sayso.hooks.settings import HookOptions
+from sayso.hooks.settings import HookOptions, save_config
 from sayso.types import Decision, Request
 
 CLAUDE = payload("claude_pre")
@@ -759,9 +760,6 @@ RELEASED = {"id": "req_1", "status": "approved", "execution": {"status": "releas
     ("status", "body"),
     [
         (500, b"{}"),
-        (200, b"it works"),
-        (200, b""),
-        (200, b"[]"),
         (200, b"{}"),
         (302, b"{}"),
         (404, b'{"error": "NotFound", "message": "no"}'),
@@ -769,13 +767,31 @@ RELEASED = {"id": "req_1", "status": "approved", "execution": {"status": "releas
         (200, json.dumps({**RELEASED, **OTHER}).encode()),  # about another call
     ],
 )
-def test_malformed_server_reply_denies(world: World, status: int, body: bytes) -> None:
+def test_malformed_server_reply_denies(
+    world: World, tmp_path: Path, status: int, body: bytes
+) -> None:
+    deny_malformed(world, tmp_path / "other.json", status, body)
+
+
+@pytest.mark.long
+def test_reply_of_something_else_denies(world: World, tmp_path: Path) -> None:
+    # At once, because the hook asks again for five seconds.
+    replies = {"words": b"it works", "nothing": b"", "a list": b"[]"}
+    at_once(
+        *[
+            partial(deny_malformed, world, tmp_path / f"{name}.json", 200, body)
+            for name, body in replies.items()
+        ]
+    )
+
+
+def deny_malformed(world: World, config: Path, status: int, body: bytes) -> None:
     other = Answering(status, body)
-    world.configure(Config(server=other.url))
-    ran = world.hook(CLAUDE, "--limit", "8")
+    save_config(config, Config(server=other.url))
+    ran = world.hook(CLAUDE, "--limit", "8", "--config", str(config))
     other.server.shutdown()
     other.server.server_close()
-    assert (ran.code, ran.said) == (2, {})
+    assert (ran.code, ran.said) == (2, {}), body
 
 
 @pytest.fixture
