@@ -52,6 +52,25 @@ def test_decisive_values_are_in_words(demo: Demo, open_page: Open) -> None:
     expect(page.get_by_test_id("arg-url")).to_contain_text("leads to evil.example")
 
 
+def test_narrow_phone_covers_nothing(demo: Demo, open_page: Open) -> None:
+    """320 pixels, which is also a page of 1,280 at 400 %."""
+    narrow = {**PHONE, "viewport": {"width": 320, "height": 640}}
+    url = ask(demo, "narrow", tool="pay", args=PAYMENT)
+    page = open_page(url, **narrow)
+    expect(page.locator(".decisive")).to_be_visible()
+    page.get_by_role("link", name="Inbox", exact=True).click(timeout=5_000)
+    for address in (f"{demo.url}/inbox", f"{demo.url}/grants", url):
+        page.goto(address)
+        expect(page.locator(".skeleton")).to_have_count(0)
+        bar = page.locator(".topbar").bounding_box()
+        parts = page.locator(".topbar > *").filter(visible=True)
+        expect(parts.first).to_be_visible()
+        boxes = [part.bounding_box() for part in parts.all()]
+        assert bar is not None
+        assert all(box and box["y"] + box["height"] <= bar["height"] + 1 for box in boxes)
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
 def test_groups_are_headed_by_words(demo: Demo, open_page: Open) -> None:
     for number in range(2):
         args = {"to": f"customer {number}", "euros": 10 + number}

@@ -118,7 +118,7 @@ export function Detail({ id, cached, back, phone, entering, onDecided, onRead }:
       )}
       <div className="detail-title">
         <h1 ref={heading} tabIndex={-1} className="wrap">
-          {request.shown.title}
+          {request.shown.title}{" "}
           {request.kind !== "question" && request.tool && <code className="detail-tool">{toolName(request)}</code>}
         </h1>
         {showsRisk(request) && <RiskBadge level={request.risk.level} long />}
