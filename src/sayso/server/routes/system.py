@@ -137,21 +137,18 @@ def _address(url: str) -> str:
 
 
 @router.get("/agents", "List agents and their tools", page_of(AgentView))
-async def list_agents(service: CurrentService, who: AnyPrincipal) -> JsonResponse:
+def list_agents(service: CurrentService, who: AnyPrincipal) -> JsonResponse:
     """List the agents of this server, their tools, and which tools need approval."""
-
-    def views() -> list[dict[str, Json]]:
-        return [
-            {
-                "name": name,
-                "default": name == service.default_agent,
-                "chat": isinstance(agent, Agent),
-                "tools": _tools_of(agent),
-            }
-            for name, agent in service.agents.items()
-        ]
-
-    return JsonResponse({"items": await to_thread(views), "next": None})
+    items = [
+        {
+            "name": name,
+            "default": name == service.default_agent,
+            "chat": isinstance(agent, Agent),
+            "tools": _tools_of(agent),
+        }
+        for name, agent in service.agents.items()
+    ]
+    return JsonResponse({"items": items, "next": None})
 
 
 def _tools_of(agent: Resumable) -> list[dict[str, Json]]:
