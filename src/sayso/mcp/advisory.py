@@ -29,7 +29,7 @@ from sayso.mcp.front import FrontServer, agent_of, text_result
 from sayso.mcp.state import StateFile
 from sayso.mcp.upstreams import Listener
 from sayso.rows import Call
-from sayso.types import Json, Option, Question, Terms
+from sayso.types import Json, Question, Terms
 from sayso.views import stored_question
 
 log = logging.getLogger("sayso.mcp")
@@ -132,7 +132,13 @@ class AskTarget:
 
     def intake(self, args: Mapping[str, Json]) -> str:
         if self.kind == "question":
-            content = stored_question(_question(args))
+            question = Question(
+                args["question"],
+                args.get("options") or (),
+                multiple=args.get("multiple", False),
+                free_text=args.get("free_text"),
+            )
+            content = stored_question(question)
         else:
             content = {"text": args["action"], "details": args.get("details") or {}}
         return codec.canonical(content).decode()
@@ -147,19 +153,6 @@ class AskTarget:
         return Plan(
             key="", kind=self.kind, args=args, agent=gate.agent, terms=terms, note=self.note
         )
-
-
-def _question(args: Mapping[str, Any]) -> Question:
-    options = [
-        Option(option["label"], description=option.get("description", ""))
-        for option in args.get("options") or ()
-    ]
-    return Question(
-        args["question"],
-        options,
-        multiple=args.get("multiple", False),
-        free_text=args.get("free_text"),
-    )
 
 
 class AdvisoryServer:

@@ -44,7 +44,6 @@ from sayso.types import (
     SETTABLE_TERMS,
     Json,
     Micros,
-    Option,
     Question,
     Risk,
     Terms,
@@ -246,12 +245,7 @@ def _content(body: OpenBody) -> tuple[str, dict[str, Json]]:
 def _question(body: QuestionBody) -> Question:
     return Question(
         body.text,
-        tuple(
-            Option(option)
-            if isinstance(option, str)
-            else Option(option.label, option.value, option.description)
-            for option in body.options
-        ),
+        [option if isinstance(option, str) else option.model_dump() for option in body.options],
         multiple=body.multiple,
         free_text=body.free_text,
         schema=None if body.schema_ is None else schema.remote_schema(body.schema_),
