@@ -115,21 +115,17 @@ def test_decision_never_fires_late(demo: Demo, context: BrowserContext) -> None:
 
 def test_lost_decision_answer_is_looked_up(demo: Demo, context: BrowserContext) -> None:
     chat = demo.say("Weather in Oslo")
-    (request,) = demo.open(chat)
-    page = context.new_page()
-    page.goto(f"{demo.url}/inbox/{request['id']}")
-
-    # The server hears the decision, and its answer never arrives.
+    (heard,) = demo.open(chat)
+    (unheard,) = demo.open(demo.say("Weather in Rome"))
+    page, other = context.new_page(), context.new_page()
+    # The server hears the first decision, and its answer never arrives. The other it never hears.
     page.route("**/decision", lambda route: (route.fetch(), None)[1])
-    page.get_by_role("button", name="Approve").click()
+    other.route("**/decision", lambda route: None)
+    for tab, request in ((page, heard), (other, unheard)):
+        tab.goto(f"{demo.url}/inbox/{request['id']}")
+        tab.get_by_role("button", name="Approve").click()
     expect(page.get_by_text("Approved:")).to_be_visible(timeout=30_000)
     demo.final(chat)
-    # And this one the server never hears.
-    (unheard,) = demo.open(demo.say("Weather in Rome"))
-    page.unroute("**/decision")
-    page.route("**/decision", lambda route: None)
-    page.goto(f"{demo.url}/inbox/{unheard['id']}")
-    page.get_by_role("button", name="Approve").click()
-    failure = page.get_by_test_id("decision-error")
+    failure = other.get_by_test_id("decision-error")
     expect(failure).to_contain_text("Not recorded", timeout=30_000)
     expect(failure).to_contain_text("The request is still pending.")
