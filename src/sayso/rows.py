@@ -826,13 +826,7 @@ def terms_text(terms: Terms) -> str:
     try:
         return terms.text
     except AttributeError:
-        text = _terms_text(terms)
-        object.__setattr__(terms, "text", text)
-        return text
-
-
-@lru_cache(maxsize=1024)
-def _terms_text(terms: Terms) -> str:
+        pass
     changed: dict[str, Any] = {}
     for name, default in _DEFAULTS.items():
         value = getattr(terms, name)
@@ -840,7 +834,8 @@ def _terms_text(terms: Terms) -> str:
             changed[name] = value
     if "risk" in changed:
         changed["risk"] = [terms.risk.level, *terms.risk.reasons]
-    return dumps(changed)
+    object.__setattr__(terms, "text", dumps(changed))
+    return terms.text
 
 
 @lru_cache(maxsize=1024)

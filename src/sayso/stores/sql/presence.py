@@ -20,6 +20,7 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
@@ -93,7 +94,8 @@ class _Heartbeat:
         #: Held while the row is written, so that a heartbeat cannot follow the end of the row.
         self._writing = threading.Lock()
         self._has_left = False
-        threading.Thread(target=self._work, name="sayso-presence", daemon=True).start()
+        with suppress(RuntimeError):  # a process that exits starts no OS thread
+            threading.Thread(target=self._work, name="sayso-presence", daemon=True).start()
 
     def write_now(self) -> None:
         """Write the row at once, if it was not written yet."""
