@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from demo_process import Demo
 from playwright.sync_api import Page, expect
-from windows import Open
+from windows import Open, turn_pages
 
 pytestmark = pytest.mark.long
 
@@ -181,3 +181,39 @@ def test_help_lists_every_key(demo: Demo, open_page: Open) -> None:
     page.keyboard.press("?")
     keys = page.get_by_role("dialog").locator("kbd").all_inner_texts()
     assert {"j", "k", "x", "a", "n", "r", "e", "m", "Space", "/", "?"} <= set(keys)
+
+
+def test_questions_are_rows_of_their_own(demo: Demo, open_page: Open) -> None:
+    questions = [f"What is the name of number {number}?" for number in range(5)]
+    for number, text in enumerate(questions):
+        ask(demo, f"question {number}", question={"text": text})
+    page = open_page(f"{demo.url}/inbox?kind=question")
+    group = page.get_by_test_id("group")
+    expect(group).to_contain_text("Questions")
+    expect(group.locator("code")).to_have_count(0)
+    toggle = group.get_by_role("button", expanded=False)
+    if toggle.count():
+        toggle.click()
+    rows = page.locator(".row-title")
+    expect(rows).to_have_count(5)
+    assert sorted(rows.all_inner_texts()) == questions
+    rows.first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(rows.first.inner_text())
+
+
+def test_decision_stores_what_was_on_the_screen(demo: Demo, open_page: Open) -> None:
+    """How long, and whether to the end: the page's claim."""
+    for key, answer in (("whole", "Approve"), ("start", "Reject")):
+        args = {f"line {number}": f"value {number}" for number in range(30)}
+        made = ask(demo, f"seen {key}", tool="pay", args=args)
+        page = open_page(f"{demo.url}/inbox/{made}", viewport={"width": 1280, "height": 600})
+        expect(page.get_by_role("button", name="Approve")).to_be_disabled()
+        if answer == "Approve":
+            turn_pages(page)
+            page.get_by_role("button", name=answer).click()
+        else:
+            page.get_by_role("button", name=answer).click()
+            page.get_by_role("button", name="Reject request").click()
+        shown = demo.until_decided(made)["decision"]["shown"]
+        assert shown["complete"] is (answer == "Approve")
+        assert 0 < shown["seconds"] < 120
