@@ -143,7 +143,7 @@ def test_sealing_does_not_wait_and_does_not_block(database: str) -> None:
         other.execute(held)  # type: ignore[arg-type]
         began = time.monotonic()
         store.transact(*[Note(thread="free", type="seen", actor="ana")] * 2)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 10  # a lock is waited for during 30 seconds
         assert {row.id: row.sealed for row in store.threads()} == {"free": 501, "held": 0}
     store.transact(Note(thread="held", type="seen", actor="ana"))
     assert verify(store).unsealed == 500
@@ -161,7 +161,7 @@ def test_writers_do_not_wait_for_a_seal(database: str) -> None:
         other.execute(lock, [store.schema])
         began = time.monotonic()
         store.transact(*[Note(type="seen", actor="ana")] * 1001)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 10  # a lock is waited for during 30 seconds
         assert store.seals() == []
     store.transact(*[Note(type="seen", actor="ana")] * 100)
     assert verify(store).unsealed == 0

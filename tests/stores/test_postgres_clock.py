@@ -90,7 +90,7 @@ async def test_absent_database_stops_no_clock(open_pg: PgOpener) -> None:
     store._time._until = 1  # a reading of long ago
     began = time.monotonic()
     assert store.now() > 0
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 10, "it waited for the database"
     store._pool.close()
 
 
