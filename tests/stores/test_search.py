@@ -23,7 +23,19 @@ from sayso_testing.world import World, seconds
 
 CITIES = ("Graz", "Ghent", "Lisbon")
 TEXTS = (
-    *("g", "graz", "GHENT", "gh lis", "order 1", "1", "12", "a-1", "refund graz", "refund 3 lis"),
+    *(
+        "",
+        "g",
+        "graz",
+        "GHENT",
+        "gh lis",
+        "order 1",
+        "1",
+        "12",
+        "a-1",
+        "refund graz",
+        "refund 3 lis",
+    ),
     *("pay ghent 2", "ana", "req_0", "req_01", "nothing", "graz nothing", "...", "order pay 1 g"),
 )
 

@@ -262,7 +262,7 @@ class RequestPage:
         if query.run is not None or query.thread is not None:
             few += [self._on_index(), self._of_run_or_thread(), self._matches()]
             return [(self._in_groups(few, of_group), False)]
-        if query.text is None:
+        if self._wanted is None:
             return [(self._in_groups([self._on_index(), *few], of_group), False)]
         sources = self._sources()
         counts = list[tuple[Piece, bool]]()
