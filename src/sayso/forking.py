@@ -68,10 +68,17 @@ _held: list[Any] = []
 class _NoFork(threading.local):
     """One lock per OS thread, so that entering costs nothing but a lock that is free."""
 
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
+    def __getattr__(self, name: str) -> Any:
+        """Make the lock at its first use.
+
+        Finalizers that close connections may run at any moment, here too, and need it.
+        """
+        if name != "lock":
+            raise AttributeError(name)
+        lock = threading.RLock()
         with _forking:
-            _sections.add(self.lock)
+            _sections.add(lock)
+        return self.__dict__.setdefault("lock", lock)
 
 
 #: ``with no_fork.lock:`` keeps other OS threads from forking until the block ends. Blocks may be

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -74,25 +73,9 @@ async def test_call_of_dying_server_is_in_doubt(world: World) -> None:
 LOST = (types.REQUEST_TIMEOUT, types.INTERNAL_ERROR, types.PARSE_ERROR)
 
 
-async def for_each(
-    codes: Iterable[int], folder: Path, part: Callable[[World, int], Coroutine[Any, Any, None]]
-) -> None:
-    """Run a part for each code, in a world of its own: all at once, because they mostly wait."""
-    with contextlib.ExitStack() as stack:
-        async with asyncio.TaskGroup() as group:
-            for code in codes:
-                own = folder / str(code)
-                own.mkdir()
-                world = stack.enter_context(contextlib.closing(World(own)))
-                group.create_task(part(world, code))
-
-
 @pytest.mark.long
-async def test_time_out_of_a_server_is_in_doubt(tmp_path: Path) -> None:
-    await for_each(LOST, tmp_path, _time_out)
-
-
-async def _time_out(world: World, code: int) -> None:
+@pytest.mark.parametrize("code", LOST)
+async def test_time_out_of_a_server_is_in_doubt(world: World, code: int) -> None:
     config = world.config(servers={"shop": world.stdio_shop()}, hold=5)
     async with world.client(config=config) as client:
         asking = asyncio.create_task(client.call_tool("limbo", {"code": code}))
@@ -111,11 +94,8 @@ async def _time_out(world: World, code: int) -> None:
 
 
 @pytest.mark.long
-async def test_protocol_error_keeps_the_effect_key(tmp_path: Path) -> None:
-    await for_each((*LOST, types.INVALID_PARAMS), tmp_path, _protocol_error)
-
-
-async def _protocol_error(world: World, code: int) -> None:
+@pytest.mark.parametrize("code", [*LOST, types.INVALID_PARAMS])
+async def test_protocol_error_keeps_the_effect_key(world: World, code: int) -> None:
     policy = '[[rule]]\ntool = "limbo"\nverdict = "allow"\neffect_key = "limbo"\n'
     config = world.config(servers={"shop": world.stdio_shop()}, hold=5)
     async with world.client(config=config, policy=policy) as client:

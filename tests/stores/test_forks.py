@@ -152,6 +152,30 @@ def test_every_use_of_sqlite_is_a_section(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(statements) > 100
 
 
+def test_finalizer_may_run_while_a_section_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The collector closes connections at any allocation, also at a thread's first section."""
+    locks: list[Any] = []
+
+    def first_section() -> None:
+        make_lock = threading.RLock
+
+        def collecting() -> Any:
+            monkeypatch.setattr(threading, "RLock", make_lock)
+            with no_fork.lock:  # as ``Connection.__del__`` does
+                locks.append(no_fork.lock)
+            return make_lock()
+
+        monkeypatch.setattr(threading, "RLock", collecting)
+        with no_fork.lock:
+            locks.append(no_fork.lock)
+
+    thread = threading.Thread(target=first_section)
+    thread.start()
+    thread.join()
+    assert len(locks) == 2
+    assert locks[0] is locks[1]
+
+
 @contextlib.contextmanager
 def watched(store: SqliteStore) -> Iterator[None]:
     """Listen while something is written, so that a watcher reads too."""
