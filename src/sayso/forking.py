@@ -115,7 +115,7 @@ def cut_short() -> Literal["", "own", "other"]:
 def _before() -> None:
     global _cuts
     _forking.acquire()
-    _cuts = "own" if no_fork.lock._is_owned() else ""  # type: ignore[attr-defined]
+    _cuts = "own" if no_fork.lock._is_owned() else ""
     end = time.monotonic() + PATIENCE
     for lock in list(_sections):
         if lock.acquire(timeout=max(end - time.monotonic(), 0.0)):
