@@ -263,6 +263,13 @@ def test_changed_limit_is_checked_at_the_start(both: Case) -> None:
     assert raised_terms(call, replace(call.terms, limits=low)) is not None
 
 
+def test_uncountable_argument_asks(both: Case) -> None:
+    """The path steps into a text, so there is nothing to add up."""
+    case = Case(both.store, policy=limited("sum(to.euros) <= 100 per 1h"))
+    assert case.paused(lambda: case.paying(needs_approval=False)("ana", 1), "r1").tool == "pay"
+    assert case.ran == []
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -15,7 +15,7 @@ import pytest
 import shop
 from cases import Case
 
-from sayso import DuplicateEffect, NotExecuted, ResultNotKept
+from sayso import DuplicateEffect, InvalidCall, NotExecuted, Policy, ResultNotKept, Rule
 from sayso.audit import verify
 from sayso.engine.effects import key_of, shown_key
 from sayso.rows import CallStatus
@@ -278,6 +278,32 @@ def test_computed_key_is_asked_again_after_an_edit(case: Case) -> None:
     case.decide(again.approve())
     assert case.enter(lambda: refund("17")) == "receipt 1"
     assert keys(case) == {"refund:18": request.id}
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("", "pass a string that is not empty"),
+        (" / ", "pass a string that is not empty"),
+        (17, "pass a string that is not empty"),
+        ("x" * 501, "effect_key has 501 characters; the limit is 500"),
+        ("\ud800", "half a surrogate pair"),
+    ],
+)
+def test_unstorable_computed_key_is_refused(case: Case, key: Any, message: str) -> None:
+    refund = refunding(case, effect_key=lambda args: key)
+    with pytest.raises(InvalidCall, match=message):
+        case.enter(lambda: refund("17"))
+    assert case.ran == []
+
+
+def test_rules_key_names_arguments_of_the_call(case: Case) -> None:
+    rule = Rule("pay", verdict="allow", effect_key="pay:{invoice}")
+    ruled = Case(case.store, policy=Policy([rule]))
+    pay = ruled.paying()
+    with pytest.raises(InvalidCall, match="needs the argument 'invoice'"):
+        ruled.enter(lambda: pay("ana"))
+    assert ruled.ran == []
 
 
 # -- agents

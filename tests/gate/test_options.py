@@ -58,6 +58,10 @@ async def later() -> dict[str, str]:
         ({"binds": later}, "use a sync function"),
         ({"preview": "soon"}, "preview='soon': pass a function"),
         ({"description": 5}, "description: pass a string, not int"),
+        ({"on_duplicate": "result"}, "on_duplicate= needs effect_key="),
+        ({"effect_key": str, "effect": "read"}, "a read has no effect to keep unique"),
+        ({"effect_key": later}, "use a sync function"),
+        ({"effect_key": "pay:{order}"}, "there is no argument 'order': use to"),
     ],
 )
 def test_unusable_options_are_refused_at_once(made: Any, options: Any, said: str) -> None:

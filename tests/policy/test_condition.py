@@ -222,6 +222,7 @@ def test_invalid_condition_error_gives_advice(text: str, advice: str) -> None:
         ('body["a b"].c == 2', 'where body["a b"].c == 2: body["a b"].c is 1'),
         ('body.lines[1] == "x"', 'where body.lines[1] == "x": body.lines[1] is "y"'),
         ("force == true", "where force == true: force is true"),
+        ("not amount > 100", "where not amount > 100: amount is 50"),
         (
             "amount >= 9 and (nothing exists or amount < 99 or length(to) == 1)",
             "where amount >= 9 and (nothing exists or amount < 99 or length(to) == 1): "

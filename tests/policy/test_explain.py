@@ -71,6 +71,10 @@ def test_explanation_lists_rules_until_the_match() -> None:
         ),
         (Rule(days=["mon", "fri"]), "not on mon, fri (now wed 18:20 UTC)"),
         (Rule(days="wed", timezone="Asia/Tokyo"), "not on wed (now thu 03:20 Asia/Tokyo)"),
+        (
+            Rule(until="2026-03-04T18:00"),
+            "it ended at 2026-03-04T18:00 (now 2026-03-04 18:20 UTC)",
+        ),
         (Rule(), "every condition matches"),
         (Rule("pay", agent="b*", hours="18:00-19:00", days="wed"), "every condition matches"),
         (Rule(where="amount > 100"), "where amount > 100: amount is 50"),

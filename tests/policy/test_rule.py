@@ -337,6 +337,18 @@ def test_moment_matches_in_any_time_zone(now: datetime, offset: int) -> None:
         ({"verdict": "allow", "quorum": 2}, "does not ask: leave out quorum"),
         ({"verdict": "deny", "reviewers": "ana"}, "does not ask: leave out reviewers"),
         ({"verdict": "allow", "requester_decides": False}, "does not ask"),
+        ({"effect_key": ""}, "write a text such as"),
+        ({"effect_key": 5}, "write a text such as"),
+        ({"effect_key": "x" * 501}, "it has 501 characters; the limit is 500"),
+        ({"effect_key": "{order}{item}"}, "two arguments next to each other"),
+        ({"effect_key": "{order}and{item}"}, "two arguments next to each other"),
+        ({"effect_key": "{order"}, "a lone '{'"),
+        ({"effect_key": "{order}", "effect": "read"}, "a read has no effect to keep unique"),
+        ({"on_duplicate": "ignore"}, 'use "raise" or "result"'),
+        ({"overturn": "nobody"}, 'use "anyone" or "rejecter"'),
+        ({"max_rejections": 0}, "max_rejections=0: use a whole number"),
+        ({"max_rejections": True}, "max_rejections=True: use a whole number"),
+        ({"verdict": "deny", "limits": "calls <= 5 per 1h"}, "has nothing to count"),
     ],
 )
 def test_invalid_rule_is_refused(given: dict[str, Any], message: str) -> None:
@@ -396,6 +408,23 @@ def test_allowed_decisions_have_one_order(wanted: list[str]) -> None:
         (
             Rule(["a", "b"], days=["fri", "sat"], hours="22:00-06:00", timezone="Europe/Berlin"),
             "Calls of a and b on fri, sat at 22:00-06:00 (Europe/Berlin) need approval.",
+        ),
+        (
+            Rule("pay", when=at, until="2026-05-01", verdict="allow"),
+            "Calls of pay for which at returns True until 2026-05-01 (UTC) run.",
+        ),
+        (
+            Rule("pay", quorum=2, reviewers=["ana", "bob"], expires_in=45),
+            "Calls of pay need approval by 2 people of ana or bob; requests expire after 45s.",
+        ),
+        (
+            Rule("pay", reviewer="model:triage"),
+            "Calls of pay need approval; model:triage reviews them first, and may reject them.",
+        ),
+        (
+            Rule("pay", reviewer="model:triage", reviewer_allows=True, risk="low"),
+            "Calls of pay need approval; the risk is low; model:triage reviews them first, and may "
+            "reject or allow them.",
         ),
     ],
 )
