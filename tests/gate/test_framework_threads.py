@@ -14,6 +14,7 @@ from sayso import (
     Inbox,
     InvalidCall,
     InvalidDecision,
+    Leased,
     Paused,
     Policy,
     Rule,
@@ -132,6 +133,27 @@ async def test_calls_of_turn_share_one_commit(world: World) -> None:
     assert commits == ["reopen+propose"]
     assert await world.thread.ask(calls) == asked  # the same again asks nobody
     assert commits == ["reopen+propose"]
+
+
+async def test_waiting_gate_takes_decisions_of_a_turn(world: World) -> None:
+    """With ``wait=``, nothing of the framework has to stop if people answer in time."""
+    world.gate = Gate(world.store, policy=POLICY, agent="poster", wait=30)
+    calls = [world.call("c1", to="ana"), world.call("c2", to="bo")]
+    asking = asyncio.create_task(world.thread.ask(calls))
+
+    async def all_asked() -> bool:
+        return len(await world.inbox.pending()) == len(calls)
+
+    await until_async(all_asked)
+    await world.decide()
+    assert await asking == ()
+    assert [(await world.thread.outcome(call)).text for call in calls] == ["mail ana", "mail bo"]
+
+
+async def test_waiting_gate_pauses_after_its_wait(world: World) -> None:
+    world.gate = Gate(world.store, policy=POLICY, agent="poster", wait=0.05)
+    (request,) = await world.thread.ask([world.call(to="ana")])
+    assert request.status == "pending"
 
 
 async def test_step_is_taken_once(world: World) -> None:
@@ -317,6 +339,24 @@ async def test_new_input_waits_and_supersedes_pause(world: World) -> None:
     # The framework made the same calls again, whose requests are superseded by now.
     assert result.status == "done"
     assert all("something new" in text for text in result.output)
+
+
+async def test_resume_waits_no_longer_than_its_wait(world: World) -> None:
+    first, second = Poster(world), Poster(world)
+    moving, on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(input: Any, thread: str) -> Any:
+        moving.set()
+        await on.wait()
+
+    first.begin = slowly  # type: ignore[method-assign]
+    running = asyncio.create_task(first.run("go", thread="t"))
+    await moving.wait()
+    with pytest.raises(Leased, match="another process works on it, or died"):
+        await second.resume("t", wait=0.05)
+    assert second.moves == 0
+    on.set()
+    assert (await running).status == "done"
 
 
 async def test_late_driver_waits_for_thread_owner(

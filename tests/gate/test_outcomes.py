@@ -48,6 +48,34 @@ def test_first_error_is_raised_and_later_reported(case: Case) -> None:
     assert run.status is RunStatus.FAILED
 
 
+class NoFunds(Exception):
+    """An exception that one text makes."""
+
+
+class Declined(Exception):
+    """An exception that needs more than its text."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"), [(NoFunds("no euros"), "no euros"), (Declined(5, "card"), "5: card")]
+)
+def test_declared_error_is_raised_again(case: Case, error: Exception, text: str) -> None:
+    @case.gate.guard(needs_approval=False, raises=(NoFunds, Declined))
+    def pay() -> None:
+        case.ran.append("pay")
+        raise error
+
+    for _ in range(2):
+        with pytest.raises(type(error)) as caught:
+            case.enter(pay)
+        assert str(caught.value) == text
+    assert isinstance(caught.value.__cause__, CallFailed)
+    assert case.ran == ["pay"]
+
+
 @pytest.mark.parametrize("message", ["caf\udce9", "\x00\x1b[31m", "x" * 100_000, ""])
 def test_error_with_any_text_is_recorded(case: Case, message: str) -> None:
     @case.gate.guard(needs_approval=False)
