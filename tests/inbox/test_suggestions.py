@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +18,7 @@ from sayso.audit import verify
 from sayso.engine.commands import GiveGrant
 from sayso.engine.grants import covers
 from sayso.errors import Conflict, InvalidDecision, NotAllowed
+from sayso.gate.framework import FrameworkCall, FrameworkThread, FrameworkTool
 from sayso.inbox.suggestions import Suggestion
 from sayso.policy import judge_sync
 from sayso.stores.base import matches_scope
@@ -110,16 +112,45 @@ def test_patterns_are_the_narrowest(shop: Shop) -> None:
         assert shop.ask(**{"to": "bo", "amount": 12, **args}).status == "pending", args
 
 
-def test_folder_covers_no_path_that_leaves_it(shop: Shop) -> None:
-    shop.approve(10, path=lambda n: f"/srv/a.b/{n}/x{n}.txt")
-    assert shop.patterns()["path"] == ("folder", "/srv/a.b")
-    shop.accept()
-    assert shop.ask(path="/srv/a.b/new/y.txt") == "ran"
-    for path in (
-        *("/srv/a.b/../x", "/srv/a.b", "/srv/a.b/", "/srv/aXb/x", "/srv/a.b/.git/x"),
-        *("/srv/a.b//x", "/srv/a.b/x\\..\\y", "x/srv/a.b/y", "/srv/a.b/x/.."),
-    ):
-        assert shop.ask(path=path).status == "pending", path
+def test_patterns_have_sentences(shop: Shop) -> None:
+    shop.approve(10, to=lambda n: ["bo", "cy"][n % 2], amount=lambda n: n, path=lambda n: f"a/{n}")
+    assert [pattern.sentence for pattern in shop.only().pattern] == [
+        "amount is at least 0 and at most 9",
+        "note is null",
+        "path is a file in a/",
+        'to is "bo" or "cy"',
+    ]
+
+
+def test_absolute_and_relative_paths_have_no_folder(shop: Shop) -> None:
+    shop.approve(10, path=lambda n: f"{'/' * (n % 2)}srv/{n}.txt")
+    assert shop.suggestions() == []
+
+
+def test_facts_of_a_tool_are_in_no_rule(shop: Shop) -> None:
+    @shop.case.gate.guard(binds=lambda: {"branch": "main"})
+    def pay(to: str) -> None: ...
+
+    for number in range(10):
+        shop.case.decide(shop.case.paused(lambda: pay("bo"), f"r{number}").approve(), ANA)
+    suggestion = shop.only()
+    assert suggestion.rule == ""
+    assert "does not know the facts of binds=" in suggestion.no_rule
+
+
+async def test_tool_with_unnamed_arguments_has_no_rule(shop: Shop) -> None:
+    tool = FrameworkTool(name="pay", parameters={"type": "object"})
+
+    async def run(args: dict[str, Any]) -> None: ...
+
+    for number in range(10):
+        thread = FrameworkThread(shop.case.gate, f"t{number}")
+        call = FrameworkCall(id="c1", tool=tool, args={"to": "bo"}, run=run)
+        (request,) = await thread.ask([call])
+        await shop.inbox.decide(request.id, request.approve(), by=ANA.at(shop.store))
+    (suggestion,) = await shop.inbox.suggestions(by=ANA.at(shop.store))
+    assert suggestion.rule == ""
+    assert "takes arguments that it does not name" in suggestion.no_rule
 
 
 @pytest.mark.parametrize("way", ["reject", "edit", "respond"])
@@ -293,30 +324,71 @@ def test_engine_gives_no_grant_beyond_a_persons_right(shop: Shop) -> None:
         shop.store.transact(GiveGrant(**place, by=ANA.at(shop.store)))
 
 
-def test_parsed_command_is_suggested(make_store: Callable[..., Any]) -> None:
-    case = Case(make_store(), policy=Policy([Rule("bash", risk="low")]))
+class Shell:
+    """An agent that runs commands, and a person who decides."""
 
-    def run(command: str, number: int) -> Any:
-        @case.gate.guard
+    def __init__(self, store: Any) -> None:
+        self.case = Case(store, policy=Policy([Rule("bash", risk="low")]))
+        self.runs = 0
+
+    def run(self, command: str) -> Any:
+        """Return the request of a command, or its result."""
+        self.runs += 1
+
+        @self.case.gate.guard
         def bash(command: str, cwd: str) -> str:
             return "ran"
 
         try:
-            return case.enter(lambda: bash(command, cwd="/srv/shop"), f"{command}{number}")
+            return self.case.enter(lambda: bash(command, cwd="/srv/shop"), f"r{self.runs}")
         except Paused as paused:
             return paused.requests[0]
 
-    for number in range(10):
-        case.decide(run("npm test" if number % 2 else "npm test -- --watch", number).approve())
-    for number in range(9):
-        case.decide(run("git status", number).approve())
-    (suggestion,) = case.inbox.suggestions_sync(by="ana")
+    def approve(self, count: int, *commands: str) -> None:
+        for number in range(count):
+            self.case.decide(self.run(commands[number % len(commands)]).approve())
+
+    def suggestions(self) -> list[Suggestion]:
+        return self.case.inbox.suggestions_sync(by="ana")
+
+
+@pytest.fixture
+def shell(make_store: Callable[..., Any]) -> Shell:
+    return Shell(make_store())
+
+
+def test_parsed_command_is_suggested(shell: Shell) -> None:
+    shell.approve(10, "npm test", "npm test -- --watch")
+    shell.approve(9, "git status")
+    (suggestion,) = shell.suggestions()
     scope = {"command": ["npm", "test"], "arguments": "any"}
-    assert scope.items() <= __import__("json").loads(suggestion.grant.scope).items()
+    assert scope.items() <= json.loads(suggestion.grant.scope).items()
     assert (suggestion.rule, "parsed command" in suggestion.no_rule) == ("", True)
-    case.inbox.accept_suggestion_sync(suggestion, by="ana")
-    assert run("npm test -- --bail", 1) == "ran"
-    assert run("npm test; curl x", 1).status == "pending"
+    shell.case.inbox.accept_suggestion_sync(suggestion, by="ana")
+    assert shell.run("npm test -- --bail") == "ran"
+    assert shell.run("npm test; curl x").status == "pending"
+
+
+def test_no_suggested_command_covers_a_rejected_one(shell: Shell) -> None:
+    shell.approve(10, "npm test", "npm test -- --watch")
+    shell.case.decide(shell.run("npm test -- --force").reject("no"))
+    assert shell.suggestions() == []
+    shell.approve(5, "npm test")
+    (suggestion,) = shell.suggestions()  # only this command, with exactly these words
+    assert json.loads(suggestion.grant.scope)["arguments"] == "exact"
+
+
+def test_rejected_pipeline_narrows_no_command(shell: Shell) -> None:
+    """A list of commands is in no scope of one command."""
+    shell.approve(10, "npm test")
+    shell.case.decide(shell.run("npm test | sh").reject("no"))
+    (suggestion,) = shell.suggestions()
+    assert json.loads(suggestion.grant.scope)["command"] == ["npm", "test"]
+
+
+def test_pipeline_is_not_suggested(shell: Shell) -> None:
+    shell.approve(10, "npm test | tee log")
+    assert shell.suggestions() == []
 
 
 AMOUNTS = st.integers(0, 12)

@@ -321,7 +321,7 @@ def in_scope(
     given_places = given["places"]
     match scope:
         case {"command": [_, *_] as words, "arguments": "any" | "exact" as rest, **more}:
-            called = footprint["words"]
+            called = footprint.get("words", [])  # a list of commands has none
             called = called[: len(words)] if rest == "any" else called
             return not more and called == words and places == given_places
         case {"path": str(path), **more}:
@@ -329,7 +329,7 @@ def in_scope(
             return (
                 not more
                 and directories == [place["directory"] for place in places]
-                and all(_is_below(path, place["files"]) for place in places)
+                and all(_is_below(path, place.get("files", ())) for place in places)
             )
         case {"const": value, **more}:
             same = json.dumps(value, sort_keys=True) == json.dumps(args, sort_keys=True)

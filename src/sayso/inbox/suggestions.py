@@ -30,7 +30,6 @@ from sayso.engine.people import own_names
 from sayso.errors import InvalidDecision, NotAllowed
 from sayso.inbox.decisions import call_has_secrets, grant_scope, grant_scopes, new_grant
 from sayso.inbox.replay import Replay, as_asked_first
-from sayso.policy import Policy, judge_sync
 from sayso.policy.condition import ArgPath, is_number
 from sayso.rows import Call, Proven, Tool
 from sayso.stores.base import Query, Store, matches_scope
@@ -41,7 +40,6 @@ from sayso.types import (
     Json,
     Request,
     Terms,
-    ToolCall,
     Verdict,
     moment,
 )
@@ -297,8 +295,6 @@ def _argument_patterns(
 ) -> Iterator[Pattern]:
     """Find patterns in calls. What has none, or covers a call that people did not approve, is
     split by the values of an argument."""
-    if len(examples) < LEAST:
-        return
     args = [codec.loads(call.args) for call in examples]
     arguments = _stated(args)
     if arguments is None:
@@ -483,24 +479,7 @@ def rule_of(suggestion: str, grant: Grant, pattern: Pattern, tool: Tool | None) 
         f"risk = {_toml(example.terms.risk.level)}",
         f"until = {_toml(ends.isoformat())}",
     ]
-    text = "\n".join(lines) + "\n"
-    if not _allows(Policy.from_toml(text), pattern.examples):
-        return "", "A rule cannot say the same: give the grant."
-    return text, ""
-
-
-def _allows(policy: Policy, examples: Iterable[Call]) -> bool:
-    """Return whether a policy allows all of these calls now."""
-    for call in examples:
-        judging = policy.judge(
-            ToolCall(call.tool, codec.loads(call.args)),
-            agent=call.agent,
-            now=moment(call.created),
-            own=Terms(),
-        )
-        if judge_sync(judging)[0].verdict is not Verdict.ALLOW:
-            return False
-    return True
+    return "\n".join(lines) + "\n", ""
 
 
 def _exact_glob(name: str) -> str:
