@@ -15,7 +15,7 @@ from cli_world import World, digest
 from pydantic import Field
 from typer.testing import CliRunner
 
-from sayso import Gate, Paused, Question, __version__
+from sayso import Gate, Paused, Policy, Question, Rule, __version__
 from sayso.cli.inbox import chosen
 from sayso.cli.main import app
 from sayso.keys import new_key
@@ -261,3 +261,21 @@ def test_declared_secrets_are_shown_as_fingerprints(world: World) -> None:
     for text in told:
         assert "hush" not in text
         assert "(4 chars)" in text
+
+
+def test_grants_show_used_share_of_limits(world: World) -> None:
+    limit = "sum(amount) <= 10 per 1h"
+    gate = Gate(world.url, policy=Policy([Rule("pay", verdict="allow", limits=limit)]))
+
+    @gate.guard(needs_approval=False)
+    def pay(amount: float) -> None: ...
+
+    with gate.run("r1"):
+        pay(2.5)
+    gate.close()
+    lines = world.cli("grants").splitlines()[:3]
+    assert lines == [
+        "No grants.",
+        "limit of the rule for pay",
+        f"  {'█' * 5}{'░' * 15} 2.5 of {limit}",
+    ]

@@ -339,6 +339,27 @@ def test_grant_is_given_listed_and_revoked(open_server: Served) -> None:
     assert opened(client, key="third")["status"] == "pending"
 
 
+def test_grants_are_listed_with_limits_of_rules(open_server: Served) -> None:
+    limits = ["sum(amount) <= 10 per 1h", "calls <= 3 per 1d"]
+    policy = Policy([Rule("pay", agent="desk", verdict="allow", limits=limits)])
+    gate = Gate(open_server.store, agent="desk", policy=policy)
+
+    @gate.guard(needs_approval=False)
+    def pay(amount: int) -> None: ...
+
+    with gate.run("r1"):
+        pay(4)
+        pay(6)
+    answer = open_server.client().get("/api/grants").json()
+    assert answer["items"] == []
+    budgets = {budget["limit"]: budget for budget in answer["budgets"]}
+    used = {limit: (budget["used"], budget["most"]) for limit, budget in budgets.items()}
+    assert used == {limits[0]: (10, 10), limits[1]: (2, 3)}
+    assert {budget["tools"] for budget in budgets.values()} == {"pay by desk"}
+    first_frees_at, second_frees_at = (budgets[limit]["frees_at"] for limit in limits)
+    assert first_frees_at < second_frees_at
+
+
 def test_lists_are_paged_filtered_and_searched(open_server: Served) -> None:
     client = open_server.client()
     for n in range(7):
