@@ -23,9 +23,6 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
-import sayso
-from sayso.adapters.langchain import guard
-
 
 @tool
 def send_email(to: str, body: str = "hello") -> str:
@@ -62,6 +59,9 @@ def bare() -> Callable[[str], Awaitable[Any]]:
 
 
 def guarded(store: str) -> Callable[[str], Awaitable[Any]]:
+    import sayso  # here, because the bare side runs without it
+    from sayso.adapters.langchain import guard
+
     gate = sayso.Gate(store, agent="mailer", wait=0)
     rules = sayso.Policy([sayso.Rule("send_email", verdict="allow")])
     agent = guard(create_agent(Instant(), [send_email], checkpointer=InMemorySaver()), gate, rules)

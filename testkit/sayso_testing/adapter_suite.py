@@ -360,6 +360,25 @@ class KillTests:
         assert (scenario.effects(), scenario.asked) == ([ANA], 2)
         assert scenario.heard() == "paid 5 to ana"
 
+    def test_killed_before_the_first_commit(self, scenario: Scenario) -> None:
+        scenario.killed("run", "propose before")
+        assert list(scenario.pending()) == []
+        assert scenario.run().status == "paused"  # the caller sends the input again
+        scenario.approve_all()
+        assert scenario.elsewhere().output == LAST
+        assert scenario.effects() == [ANA]
+        assert scenario.asked in (2, 3)  # our own agent stores nothing before the first reply
+
+    @pytest.mark.parametrize("point", ["finish before", "finish after"])
+    def test_killed_at_the_end_of_the_run(self, scenario: Scenario, point: str) -> None:
+        scenario.run()
+        scenario.approve_all()
+        scenario.killed("resume", point)
+        result = scenario.elsewhere(later=LATER)
+        assert (result.status, result.output) == ("done", LAST)
+        assert scenario.effects() == [ANA]
+        assert scenario.asked in (2, 3)  # the last reply may be asked for again
+
     @pytest.mark.parametrize(
         ("point", "before"),
         [("start after", 0), ("effect after", 1), ("record before", 1)],

@@ -6,6 +6,7 @@ database, but does not hold the row key, must not be able to put words into the 
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import sqlite3
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from sayso.adapters.agents import LoggedAgent
 from sayso.adapters.conversation import ReplayLog
 from sayso.engine.commands import Finish
 from sayso.errors import Conflict
@@ -90,6 +92,68 @@ def test_log_starts_with_user_ends_with_answer(scenario: Scenario) -> None:
 
 class _Log(ReplayLog):
     format = "test"
+
+
+async def test_first_and_last_messages_need_no_commit_of_their_own(tmp_path: Path) -> None:
+    class Teller(LoggedAgent[_Log]):
+        log_type = _Log
+
+        async def begin(self, input: Any, thread: str) -> Any:
+            log = await self.open_log(thread)
+            await log.say(input)
+            return await self.continue_turn(log)
+
+        async def continue_turn(self, log: _Log) -> Any:
+            await log.reply("", "half")
+            await log.end("whole")
+            return "whole"
+
+    commits: list[str] = []
+    note: Any = lambda name, when: commits.append(name) if when == "after" else None  # noqa: E731
+    with closing(SqliteStore(tmp_path / STORE, boundary=note)) as store:
+        teller = Teller(Gate(store, agent="teller"), None, None)
+        assert (await teller.run("go", thread=THREAD)).output == "whole"
+        assert (await teller.run("again", thread=THREAD)).output == "whole"
+        contents = [json.loads(body).get("content", "") for _, body in store.messages(THREAD)]
+        assert contents == ["go", "", "", "again", "", ""]
+        assert commits == ["reopen+propose+claim", "propose", "propose+finish"] * 2
+
+
+async def test_input_waits_for_who_took_the_thread_first(tmp_path: Path) -> None:
+    """The other process takes it while the log is being read."""
+    at_work: list[str] = []
+
+    class Teller(LoggedAgent[_Log]):
+        log_type = _Log
+        first: Any = None
+
+        async def begin(self, input: Any, thread: str) -> Any:
+            log = await self.open_log(thread)
+            if self.first is not None:
+                first, self.first = self.first, None
+                await first()
+            await log.say(input)
+            at_work.append(input)
+            assert len(at_work) == 1
+            await asyncio.sleep(0.01)
+            at_work.remove(input)
+            await log.end(input)
+            return input
+
+    with closing(SqliteStore(tmp_path / STORE)) as store:
+        one, two = (Teller(Gate(store, agent="teller"), None, None) for _ in "ab")
+        working: list[asyncio.Task[Any]] = []
+
+        async def first() -> None:
+            working.append(asyncio.create_task(one.run("one", thread=THREAD)))
+            while not at_work:
+                await asyncio.sleep(0)
+
+        two.first = first
+        assert (await two.run("two", thread=THREAD)).output == "two"
+        assert (await working[0]).output == "one"
+        log = await _read(store)
+        assert log.turn == 2
 
 
 async def _said(store: SqliteStore, *, replies: int = 0) -> _Log:

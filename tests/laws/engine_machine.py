@@ -529,7 +529,9 @@ class Machine(TwoStores):
         place: dict[str, Any] = {"thread": run.thread, "run": run.id}
         back = data.draw(st.sampled_from([0, 0, 1]), label="back")
         if what in ("claim", "force"):
-            self.send(Claim(**place, owner=owner, lease=LEASE, force=what == "force"))
+            exactly = data.draw(st.booleans(), label="exactly")
+            force = what == "force"
+            self.send(Claim(**place, owner=owner, lease=LEASE, force=force, exactly=exactly))
         elif what == "sweep":
             self.send(ReleaseLapsed(**place))
         elif what == "park":
@@ -546,7 +548,9 @@ class Machine(TwoStores):
             self.send(Recover(**place, by="ops"))
         else:
             fence = data.draw(st.sampled_from([None, run.token - back]))
-            finish = Finish(**place, status="failed", token=fence, wake_seen=run.wake - back)
+            exactly = data.draw(st.booleans(), label="exactly")
+            seen = run.wake - back
+            finish = Finish(**place, status="failed", token=fence, wake_seen=seen, exactly=exactly)
             self.send(finish)
 
     # -- stores

@@ -38,6 +38,7 @@ class LoggedAgent(FrameworkAgent, Generic[L]):
     """A guarded agent whose conversation is in a log of the store."""
 
     log_type: ClassVar[type[ConversationLog]]
+    stores_input = True
     inbox: Inbox
 
     def __init__(self, gate: Gate, policy: Policy | None, coverage: Coverage | None) -> None:

@@ -100,26 +100,38 @@ class ConversationLog:
     def replay(self, body: Body) -> None:
         """Apply one stored message to the state of the log."""
 
-    async def append(self, *bodies: Body, snapshot: str | None = None) -> None:
+    async def append(self, *bodies: Body, snapshot: str | None = None, last: bool = False) -> None:
         """Store messages, and the run's snapshot if there is one, in one commit.
 
-        Raises ``Conflict`` if another process has added messages since ``load``.
+        The first messages of a run take its thread in this commit; the ``last`` are stored when the
+        run ends. Raises ``Conflict`` if another process has added messages since ``load``.
         """
-        await to_thread(self._append, bodies, snapshot)
+        lease = self.calls.lease
+        if lease is not None and (last or not lease.is_open):
+            messages = self._command(bodies, snapshot)
+            if last:
+                lease.last_messages += (messages,)
+            else:
+                await lease.open(messages)
+            self._last += len(bodies)
+        else:
+            await to_thread(self._append, bodies, snapshot)
 
     def _append(self, bodies: Sequence[Body], snapshot: str | None) -> None:
         with self._writing:
-            command = Propose(
-                thread=self.thread,
-                run=self.run,
-                agent=self.gate.agent,
-                messages=tuple(Message(self.run, self._text(body)) for body in bodies),
-                snapshot=snapshot,
-                hold=True,
-                after=self._last,
-            )
-            self.store.transact(command)
+            self.store.transact(self._command(bodies, snapshot))
             self._last += len(bodies)
+
+    def _command(self, bodies: Sequence[Body], snapshot: str | None) -> Propose:
+        return Propose(
+            thread=self.thread,
+            run=self.run,
+            agent=self.gate.agent,
+            messages=tuple(Message(self.run, self._text(body)) for body in bodies),
+            snapshot=snapshot,
+            hold=True,
+            after=self._last,
+        )
 
     async def say(self, content: str, *, snapshot: str | None = None, **data: Any) -> None:
         """Store what the user said, before the model is called."""
@@ -135,8 +147,8 @@ class ConversationLog:
         ``type`` is the name of its type, for ``OutputTypes.load``.
         """
         answer = {"output": output, **({"type": type} if type else {})}
-        last = {"role": "assistant", "content": content, **data, "answer": answer}
-        await self.append(*before, last)
+        body = {"role": "assistant", "content": content, **data, "answer": answer}
+        await self.append(*before, body, last=True)
         self.answer = answer
 
     def _text(self, body: Body) -> str:

@@ -416,6 +416,8 @@ class Claim(RunCommand):
     lease: Micros
     #: Take the run even if it is not due, unless another process holds it.
     force: bool = False
+    #: ``Conflict`` if another process was faster.
+    exactly: bool = False
 
     @property
     def needs(self) -> Needs:
@@ -606,6 +608,8 @@ class Finish(RunCommand):
     output: str | None = None
     messages: tuple[Message, ...] = ()
     wake_seen: int | None = None
+    #: ``Conflict`` if calls are open or the run was stopped.
+    exactly: bool = False
 
     @property
     def needs(self) -> Needs:

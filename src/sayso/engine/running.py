@@ -149,6 +149,8 @@ def claim(work: UnitOfWork, command: commands.Claim) -> Run | None:
     if run.status not in LIVE or not (
         run.due(work.now) or (command.force and not run.leased(work.now))
     ):
+        if command.exactly:
+            raise Conflict(f"another process works on run {run.id}: wait for it")
         return None
     _doubt_running(work, "its process died")
     run = work.set_run(
@@ -608,6 +610,8 @@ def finish(work: UnitOfWork, command: commands.Finish) -> Run:
             if call.status is CallStatus.READY and call.is_read and call.attempt:
                 close_read(work, call, call.attempt, False, call.result or "it has no result")
         run = work.require_run()
+    if command.exactly and (run.is_open or run.stop):
+        raise Conflict(f"run {run.id} has open calls or was stopped: close them first")
     if run.is_open:
         refresh_run(work, wake_seen=command.wake_seen)
         return work.require_run()

@@ -15,20 +15,20 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from sayso.engine.commands import Cancel, Claim, EndLease, Finish, Note, Park, Propose, Reopen
 from sayso.engine.renewing import Renewal
-from sayso.errors import Conflict, Leased, SaysoError, StoreClosed, StoreError
+from sayso.errors import Cancelled, Conflict, Leased, SaysoError, StoreClosed, StoreError
 from sayso.forking import fork_safe_lock, process, renew_in_child
 from sayso.gate import os_threads
 from sayso.rows import LIVE, Call, CallStatus, Run, RunStatus
 from sayso.stores.base import Store
 from sayso.stores.nested_runs import cancel_with_nested, release_lapsed
-from sayso.sync import CommitWaiter, context_value, read, to_thread, write
+from sayso.sync import CommitWaiter, context_value, read, to_thread, write, write_shielded
 from sayso.types import Micros, moment
 
 log = logging.getLogger("sayso.gate")
@@ -53,6 +53,14 @@ class RunLease:
         self.run = ""
         #: The token of the last lease that was ours.
         self.token: int | None = None
+        #: The run as it was when we took it.
+        self.taken: Run | None = None
+        #: Whether another process took the thread before us.
+        self.overtaken = False
+        #: The last messages of the thread, which are stored together with the end of the run.
+        self.last_messages: tuple[Propose, ...] = ()
+        #: What takes the thread for new input, until that is written.
+        self._opening: tuple[Reopen, Propose, tuple[Note, ...]] | None = None
         self._ends = 0.0
         self._kept = False
         self._kept_in = process.forks
@@ -134,24 +142,48 @@ class RunLease:
         began = time.monotonic()
         (claimed,) = await write(self.store, self.claim())
         if claimed is not None:
-            self.keep(claimed.token, began)
+            self._take(claimed, began)
         return cast("Run | None", claimed)
 
-    async def take_thread(
-        self, agent: str, thread: str, run: str, requester: str, *notes: Note
-    ) -> Run | None:
-        """Take the run of a framework's thread for new input, and reopen it if it is over.
+    def open_with(self, agent: str, thread: str, run: str, requester: str, *notes: Note) -> None:
+        """Prepare to take the run of a framework's thread for new input: ``open`` takes it.
 
-        Notes are recorded in the same commit.
+        A run that is over is reopened. Notes are recorded in the same commit.
         """
         self.on(thread, run)
         reopen = Reopen(thread=thread, run=run, by=requester)
         propose = Propose(thread=thread, run=run, agent=agent, requester=requester, hold=True)
+        self._opening = reopen, propose, notes
+
+    async def open(self, messages: Propose | None = None) -> None:
+        """Take the thread, unless that was done, and store the first messages in the same commit.
+
+        Raises ``Conflict`` and notes that the lease was ``overtaken`` if another process has used
+        the thread since ``open_with``. Nothing is stored then.
+        """
+        if self._opening is None:
+            return
+        reopen, propose, notes = self._opening
+        if messages is not None:
+            propose = replace(messages, requester=propose.requester)
+        claim = replace(self.claim(), exactly=True)
         began = time.monotonic()
-        *_, claimed = await write(self.store, reopen, propose, *notes, self.claim())
-        if claimed is not None:
-            self.keep(claimed.token, began)
-        return cast("Run | None", claimed)
+        try:
+            *_, claimed = await write(self.store, reopen, propose, *notes, claim)
+        except (Conflict, Cancelled) as error:
+            self.overtaken = True
+            raise Conflict(str(error)) from error
+        self._opening = None
+        self._take(claimed, began)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether new input has taken the thread, or there was none."""
+        return self._opening is None
+
+    def _take(self, run: Run, began: float) -> None:
+        self.taken = run
+        self.keep(run.token, began)
 
     def keep(self, token: int, began: float) -> None:
         """Renew the lease of this token from now on. Its claim was sent at ``began``."""
@@ -217,19 +249,39 @@ class RunLease:
             self.store.transact(again)
         return self.current()
 
-    def finish(self, output: str) -> Run:
-        """End the run with the agent's output, and close the requests that it left open."""
+    async def finish(self, output: str) -> Run:
+        """End the run with the agent's output and the last messages of its thread, in one commit.
+
+        Requests that the agent left open are closed.
+        """
         self.drop()
+        end = Finish(
+            thread=self.thread,
+            run=self.run,
+            status="done",
+            output=output,
+            token=self.token,
+            exactly=True,
+        )
+        try:
+            *_, run = await write_shielded(self.store, *self.last_messages, end)
+        except (Conflict, Cancelled):
+            return await to_thread(self._finish, end)
+        return cast(Run, run)
+
+    def _finish(self, end: Finish) -> Run:
+        """End a run that has open calls, was cancelled, or was taken by another process."""
         run = self.current()
         if run.stop:
             return self.stop()
         if run.owner in (None, self.owner):  # otherwise another process has taken it
             supersede(self.store, run, "agent", "the agent ended without it")
-            finish = Finish(
-                thread=run.thread, run=run.id, status="done", output=output, token=run.token
-            )
-            with suppress(Conflict):
-                self.store.transact(finish)
+            end = replace(end, token=run.token, exactly=False)
+            try:
+                self.store.transact(*self.last_messages, end)
+            except Conflict:
+                if self.current().token == run.token:  # the messages conflict
+                    raise
         return self.current()
 
     def release(self) -> None:
@@ -434,14 +486,20 @@ def _is_parked(run: Run, due_at: Micros | None) -> bool:
 
 
 class working:
-    """Note that this call or run is in progress inside ``with``; ``store_id`` is its store."""
+    """Note that this call or run is in progress inside ``with``; ``store_id`` is its store.
 
-    __slots__ = ("_token", "call", "over", "run", "store_id")
+    ``lease`` is that of a framework's agent, which holds it for the whole run.
+    """
 
-    def __init__(self, store_id: str, run: str, call: str = "") -> None:
+    __slots__ = ("_token", "call", "lease", "over", "run", "store_id")
+
+    def __init__(
+        self, store_id: str, run: str, call: str = "", *, lease: RunLease | None = None
+    ) -> None:
         self.store_id = store_id
         self.run = run
         self.call = call
+        self.lease = lease
         self.over = False
 
     def __enter__(self) -> None:
@@ -455,6 +513,15 @@ class working:
 _around: contextvars.ContextVar[tuple[working, ...]] = os_threads.follow(
     contextvars.ContextVar("sayso_around", default=()), ()
 )
+
+
+def driving_lease(store_id: str, thread: str) -> RunLease | None:
+    """Return the lease of the framework's agent that runs this thread here, if there is one."""
+    for work in reversed(_around.get()):
+        lease = work.lease
+        if lease is not None and (work.store_id, lease.thread) == (store_id, thread):
+            return None if work.over else lease
+    return None
 
 
 def runs_here(call: str) -> bool:

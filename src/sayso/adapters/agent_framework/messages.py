@@ -107,14 +107,14 @@ class MessageLog(ConversationLog):
             return list(self.since)
         return without_approvals(self.messages)
 
-    async def append(self, *bodies: Body, snapshot: str | None = None) -> None:
+    async def append(self, *bodies: Body, snapshot: str | None = None, last: bool = False) -> None:
         session = self.session.to_dict()
         # The history is in the log, and approvals are rows.
         left_out = ("in_memory", "tool_approval")
         session["state"] = {k: v for k, v in session["state"].items() if k not in left_out}
         added = {"added": self.added} if self.added else {}
         state = codec.dumps({"session": session, "outputs": self.outputs, **added})
-        await super().append(*bodies, snapshot=state)
+        await super().append(*bodies, snapshot=state, last=last)
 
     async def save_session(self) -> None:
         """Store the session's state where nothing was said."""

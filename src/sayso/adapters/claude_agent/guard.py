@@ -316,7 +316,7 @@ class Turn:
             why = "it closed the connection" if result is None else result.result or result.subtype
             raise SaysoError(f"Claude Code did not finish: {why}. Resume the thread to try again")
         output = result.result if result.structured_output is None else result.structured_output
-        await self._save()
+        await self._save(last=True)
         await self.log.end(self.guarded.dump_output(output), content="")
         return output
 
@@ -502,14 +502,14 @@ class Turn:
 
     # -- calls
 
-    async def _save(self) -> None:
-        """Store what the model said so far, before its calls are made."""
+    async def _save(self, *, last: bool = False) -> None:
+        """Store what the model said so far: before its calls are made, or with the end."""
         async with self._saving:
             while self._unsaved:
                 id = self._unsaved[0][0]
                 blocks = [block for own, block in self._unsaved if own == id]
                 self._unsaved = [part for part in self._unsaved if part[0] != id]
-                await self.log.add_reply(id, blocks)
+                await self.log.add_reply(id, blocks, last=last)
 
     async def _run_own_tool(self, id: str, name: str, args: Mapping[str, Any]) -> Block | None:
         """Complete a call of one of our tools. Return its result; None if it waits."""

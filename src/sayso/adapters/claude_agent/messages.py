@@ -90,13 +90,13 @@ class MessageLog(ConversationLog):
         self._close()
         self.messages.append({"role": "user", "content": blocks})
 
-    async def add_reply(self, id: str, blocks: Sequence[Block]) -> None:
-        """Store a part of a reply, before its calls are made."""
+    async def add_reply(self, id: str, blocks: Sequence[Block], *, last: bool = False) -> None:
+        """Store a part of a reply, before its calls are made; the ``last`` one with the end."""
         uses = [block for block in blocks if block["type"] == "tool_use"]
         calls = [(block["id"], block["name"], codec.dumps(block["input"])) for block in uses]
         text = "".join(block["text"] for block in blocks if block["type"] == "text")
         data = {"id": id, "blocks": list(blocks)}
-        await self.append({"role": "assistant", **shown(text, calls), **data})
+        await self.append({"role": "assistant", **shown(text, calls), **data}, last=last)
         self._add(id, blocks)
 
     async def add_results(self, results: Iterable[Block]) -> None:

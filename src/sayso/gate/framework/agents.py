@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, cast
 
 from sayso import codec
@@ -16,10 +17,10 @@ from sayso.gate.coverage import Coverage
 from sayso.gate.framework.threads import (
     CallPlace,
     keep_off_loop,
+    next_run,
     pending_calls,
     place_in_call,
     run_name,
-    run_of,
     runs_of,
 )
 from sayso.gate.framework.tools import FrameworkTool
@@ -63,6 +64,9 @@ class FrameworkAgent:
     channel = "python"
     #: Rules that come before those of the gate.
     policy: Policy | None = None
+    #: Whether ``begin`` stores the user's input first, with a ``ConversationLog``. The thread is
+    #: then taken in the same commit, and otherwise before ``begin``.
+    stores_input = False
     #: The types of results and states. Subclasses have the names that the framework's users know.
     result_type: type[RunResult] = RunResult
     state_type: type[RunState] = RunState
@@ -182,9 +186,13 @@ class FrameworkAgent:
         thread = checked_thread(thread, MAX_NAME - len(run_name(self.name, "", 9999)))
         checked_string(run_name(self.name, thread, 9999), "thread", MAX_NAME)
         checked_string(requester, "requester", MAX_NAME)
-        lease = self._lease()
-        run = await self._take_thread(lease, thread, requester)
-        return await self._drive(lease, run, self.begin(input, thread))
+        while True:
+            lease, run_requester = await self._free_thread(thread, requester)
+            try:
+                return await self._drive(lease, partial(self._begin, lease, input), run_requester)
+            except Conflict:
+                if not lease.overtaken:
+                    raise
 
     async def resume(
         self,
@@ -221,8 +229,8 @@ class FrameworkAgent:
                 and not run.ready
             ):
                 return await self._paused(run)  # no decision was made since
-            if (leased_run := await lease.take()) is not None:
-                return await self._drive(lease, leased_run, self.go_on(leased_run.thread))
+            if await lease.take() is not None:
+                return await self._drive(lease, partial(self.go_on, run.thread), run.requester)
 
     async def cancel(
         self, where: RunState | str, *, by: str = "user", reason: str = "cancelled"
@@ -259,34 +267,38 @@ class FrameworkAgent:
         owner = f"{self.gate.driver.owner}:{secrets.token_hex(4)}"
         return RunLease(self.gate.store, owner, self.gate.backend.lease_length)
 
-    async def _take_thread(self, lease: RunLease, thread: str, requester: str) -> Run:
-        """Take a thread for new input: supersede the requests of a paused run, and wait for a
-        running one."""
+    async def _free_thread(self, thread: str, requester: str) -> tuple[RunLease, str]:
+        """Return a lease for new input, and the requester of its run: supersede the requests of a
+        paused run, and wait for a running one."""
         store = self.gate.store
         agent = self.gate.agent
-        while True:
-            live, run = await read(store, self._runs_on, thread)
-            if live is not None and live.agent != agent:
-                raise Conflict(
-                    f"thread {thread!r} is in use by agent {live.agent!r} ({live.id}): all agents "
-                    "of a store share its threads, so use another name for this one"
-                )
-            if live is not None:
-                live = await lease.on(thread, live.id).wait()
-                if live.stop:
-                    live = await to_thread(lease.stop)
-                if live.status in LIVE and not lease.elsewhere(live):
-                    await to_thread(supersede, store, live, requester or "user")
-                _, run = await read(store, self._runs_on, thread)
-            leased_run = await lease.take_thread(
-                agent, thread, run, requester, *self._notes(thread, run)
+        lease = self._lease()
+        live, (run, stored_run) = await read(store, self._runs_on, thread)
+        if live is not None and live.agent != agent:
+            raise Conflict(
+                f"thread {thread!r} is in use by agent {live.agent!r} ({live.id}): all agents "
+                "of a store share its threads, so use another name for this one"
             )
-            if leased_run is not None:  # otherwise another process took it first: wait for that one
-                return leased_run
+        if live is not None:
+            live = await lease.on(thread, live.id).wait()
+            if live.stop:
+                live = await to_thread(lease.stop)
+            if live.status in LIVE and not lease.elsewhere(live):
+                await to_thread(supersede, store, live, requester or "user")
+            _, (run, stored_run) = await read(store, self._runs_on, thread)
+        lease.open_with(agent, thread, run, requester, *self._notes(thread, run))
+        return lease, requester if stored_run is None else stored_run.requester
 
-    def _runs_on(self, thread: str) -> tuple[Run | None, str]:
-        """Return the live run of a thread, and the id of the run that takes new input."""
-        return self.gate.store.live_run(thread), run_of(self.gate.store, self.gate.agent, thread)
+    async def _begin(self, lease: RunLease, input: Any) -> Any:
+        if not self.stores_input:
+            await lease.open()
+        output = await self.begin(input, lease.thread)
+        await lease.open()  # nothing was stored: the framework has made no calls
+        return output
+
+    def _runs_on(self, thread: str) -> tuple[Run | None, tuple[str, Run | None]]:
+        """Return the live run of a thread, and the run that takes new input, with its id."""
+        return self.gate.store.live_run(thread), next_run(self.gate.store, self.gate.agent, thread)
 
     def _notes(self, thread: str, run: str) -> list[Note]:
         """Return the event that records what may bypass the gate in this run."""
@@ -305,26 +317,25 @@ class FrameworkAgent:
     def _open_calls(self, run: Run) -> list[Call]:
         return pending_calls(self.gate.store, run.id) if run.asked or run.in_doubt else []
 
-    async def _drive(self, lease: RunLease, run: Run, step: Awaitable[Any]) -> RunResult:
+    async def _drive(
+        self, lease: RunLease, step: Callable[[], Awaitable[Any]], requester: str
+    ) -> RunResult:
         """Run the framework, and continue it as long as decisions are made meanwhile."""
+        run = lease.run
+        thread = lease.thread
         while True:
             scope = RunScope(
-                self.gate.driver,
-                run.id,
-                run.requester,
-                thread=run.thread,
-                owner=lease.owner,
-                hold=True,
+                self.gate.driver, run, requester, thread=thread, owner=lease.owner, hold=True
             )
             try:
                 with (
                     scope.inside(),
-                    working(self.gate.backend.store_id, run.id),
+                    working(self.gate.backend.store_id, run, lease=lease),
                     guarded_runs.guarded_run(
-                        self.gate, self.policy, run.thread, self.coverage().ungated
+                        self.gate, self.policy, thread, self.coverage().ungated
                     ),
                 ):
-                    output = await step
+                    output = await step()
             except Paused:
                 pass
             except Cancelled:
@@ -337,27 +348,26 @@ class FrameworkAgent:
                 await asyncio.shield(asyncio.ensure_future(to_thread(lease.release)))
                 raise
             else:
-                run_ended = await to_thread(lease.finish, codec.dumps(self.dump_output(output)))
+                run_ended = await lease.finish(codec.dumps(self.dump_output(output)))
                 if run_ended.status is RunStatus.CANCELLED:
                     return await self._ended(run_ended)
-                return self._result("done", run.id, run.thread, output=output)
-            parked = await self._park(lease, run)
+                return self._result("done", run, thread, output=output)
+            parked = await self._park(lease)
             if parked.status not in LIVE:
                 return await self._ended(parked)  # cancelled meanwhile
             due = parked.status is RunStatus.RUNNING and not lease.elsewhere(parked)
-            next_run = await lease.take() if due else None
-            if next_run is None:
+            if not due or await lease.take() is None:
                 return await self._paused(parked)
-            run = next_run
-            step = self.go_on(next_run.thread)
+            step = partial(self.go_on, thread)
 
-    async def _park(self, lease: RunLease, run: Run) -> Run:
+    async def _park(self, lease: RunLease) -> Run:
+        assert lease.taken is not None
         try:
-            return await lease.park(run)
+            return await lease.park(lease.taken)
         except Cancelled:
             return await to_thread(lease.stop)
         except Conflict:  # another process has taken it
-            return await read(self.gate.store, self.find, run.id)
+            return await read(self.gate.store, self.find, lease.run)
 
     async def _open_requests(self, run: Run) -> tuple[Request, ...]:
         calls = await read(self.gate.store, self._open_calls, run)

@@ -24,7 +24,7 @@ from sayso.gate.framework.tools import ChangedArguments, FrameworkTool, checked_
 from sayso.gate.gate import Gate, policy_terms
 from sayso.gate.guard import as_approved_call, as_this_call
 from sayso.gate.guarded_runs import Place
-from sayso.gate.lease import runs_here
+from sayso.gate.lease import driving_lease, runs_here
 from sayso.gate.options import allow_only
 from sayso.gate.outcomes import in_text
 from sayso.gate.plan import Plan, cancel_call, new_call, once_plan
@@ -154,6 +154,8 @@ class FrameworkThread:
         self._unaskable = ""
         self._owner = "" if driving is None else driving.owner
         self._hold = driving is not None and driving.hold
+        #: The lease of the ``FrameworkAgent`` that runs the thread here and will end its run.
+        self.lease = driving_lease(gate.backend.store_id, thread) if self._hold else None
 
     @property
     def driven(self) -> bool:
@@ -169,9 +171,11 @@ class FrameworkThread:
         return run_of(self.store, self.gate.agent, self.thread)
 
     async def open(self) -> FrameworkThread:
-        """Find the run, and return the thread."""
+        """Find the run, and return the thread. New input that was not stored takes the thread."""
         if "run" not in vars(self):
             await read(self.store, getattr, self, "run")
+        if self.lease is not None:
+            await self.lease.open()
         return self
 
     # -- asking
@@ -453,11 +457,17 @@ def keep_off_loop(store: Store) -> None:
 
 
 def run_of(store: Store, agent: str, thread: str) -> str:
-    """Return the id of the run of an agent's thread. A cancelled run is followed by a new one."""
+    """Return the id of the run of an agent's thread."""
+    return next_run(store, agent, thread)[0]
+
+
+def next_run(store: Store, agent: str, thread: str) -> tuple[str, Run | None]:
+    """Return the id and the row of the run of a thread. A cancelled run is followed by a new one,
+    which has no row yet."""
     runs = runs_of(store, agent, thread)
     if runs and not _is_cancelled(runs[-1]):
-        return runs[-1].id
-    return run_name(agent, thread, len(runs) + 1)
+        return runs[-1].id, runs[-1]
+    return run_name(agent, thread, len(runs) + 1), None
 
 
 def runs_of(store: Store, agent: str, thread: str) -> list[Run]:
