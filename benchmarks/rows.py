@@ -681,10 +681,9 @@ def imports(effort: Effort) -> Measured:
     shown="cpu_ms",
     explanation=(
         "The bare agent keeps its checkpoints in memory and records nothing. Guarded, a run makes "
-        "four commits: the user's message, which takes the thread, the start of the call, its "
-        "result, and the answer, which ends the run. They take half of the CPU that is added. A "
-        "quarter is spent in OS threads, which keep the store off the event loop: three reads and "
-        "four commits. A quarter is "
+        "six commits: take the thread, the user's message, the start of the call, its result, the "
+        "answer, the end. They take half of the CPU that is added. A quarter is spent in worker "
+        "threads, which keep the store off the event loop: eleven reads and writes. A quarter is "
         "spent on the event loop: the policy, the arguments, and the state of the graph before and "
         "after the run."
     ),
