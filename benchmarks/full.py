@@ -31,7 +31,7 @@ from sayso.rows import Call, call_from, call_values, run_from, run_values
 from sayso.server.monitoring import TallyCache
 from sayso.server.routes.stats import stats
 from sayso.stores import open_store
-from sayso.stores.base import Query, Store, Viewer, engine_deps
+from sayso.stores.base import NEVER, Query, Store, Viewer, engine_deps
 from sayso.stores.sql import statements as sql
 from sayso.types import Reviewer
 from tests.postgres_server import PostgresServer
@@ -131,7 +131,8 @@ def copy(database: Any, mac: Mac, lite: bool, call_id: str, count: int) -> None:
     row = database.execute(
         f"SELECT {sql.CALL}, {shown} FROM call WHERE id = {mark}", (call_id,)
     ).fetchone()
-    call, listed = call_from(row), list(row[len(Call._fields) :])
+    call = call_from(row)
+    listed = dict(zip(shown.split(", "), row[len(Call._fields) :], strict=True))
     run = run_from(
         database.execute(f"SELECT {sql.RUN} FROM run WHERE id = {mark}", (call.run,)).fetchone()
     )
@@ -150,10 +151,18 @@ def copy(database: Any, mac: Mac, lite: bool, call_id: str, count: int) -> None:
             )
             # People who take between a second and two hours.
             person, took = PEOPLE[n % len(PEOPLE)], n * 7919 % 7200 * 1_000_000
-            by_person = None if listed[-1] is None else new.created + took
-            place = [*listed[:-2], None if by_person is None else person, by_person]
+            # Half of the requests are about Graz, and the others about Ghent.
+            place = listed | {"words": f" a-{n} {'graz' if n % 2 else 'ghent'}"}
+            if listed["decided_by"] is not None:
+                place |= {"decided_by": person, "decided_at": new.created + took}
             new_run = new_run._replace(mac=row_mac(new_run, mac))
-            yield run_values(new_run), (*call_values(new._replace(mac=row_mac(new, mac))), *place)
+            yield (
+                run_values(new_run),
+                (
+                    *call_values(new._replace(mac=row_mac(new, mac))),
+                    *place.values(),
+                ),
+            )
 
     pairs = rows()
     while batch := list(islice(pairs, _BATCH)):
@@ -210,6 +219,27 @@ def looks(store: Any) -> dict[str, Callable[[], Any]]:
             Query(), Viewer(names=member.names, only_theirs=True)
         ),
         "groups, searched": lambda: store.groups(Query(text="refund"), member),
+        "groups, a common word": lambda: store.groups(Query(text="graz"), Viewer()),
+        "search, an order": lambda: store.quick_page(Query(text="a-77")),
+        "search, a common word": lambda: store.quick_page(Query(text="graz")),
+        "search, two common words": lambda: store.quick_page(Query(text="graz refund")),
+        "search, two words that are never together": lambda: store.quick_page(
+            Query(text="graz ghent")
+        ),
+        "search, the same in any status, newest first": lambda: store.quick_page(
+            Query(text="graz ghent", status="any", sort="newest")
+        ),
+        "search, the same by expiry": lambda: store.quick_page(
+            Query(text="graz ghent", sort="expiring")
+        ),
+        "search, a tool by expiry": lambda: store.quick_page(Query(tool="pay", sort="expiring")),
+        "search, younger than all": lambda: store.quick_page(Query(created_after=NEVER)),
+        "search, older than all, of any status": lambda: store.quick_page(
+            Query(created_before=0, status="any")
+        ),
+        "search, younger than all, by expiry": lambda: store.quick_page(
+            Query(created_after=NEVER, sort="expiring")
+        ),
         "waiting": store.waiting,
         "health": lambda: (store.tail(), store.restored()),
         "overdue": lambda: store.overdue(1),

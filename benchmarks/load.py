@@ -261,6 +261,9 @@ def measured(store: Store, requests: int, *, brief: bool = False) -> Iterator[tu
         "search, two words of no request together": lambda: inbox.search_sync(
             q="graz late", status="any", sort="newest", limit=50
         ),
+        "search, a quick page of these": lambda: store.quick_page(
+            Query(text="graz late", status="any", sort="newest", limit=50)
+        ),
         "groups": lambda: store.groups(Query(), Viewer()),
         "groups of a word of every request": lambda: store.groups(Query(text="refund"), Viewer()),
         "groups of two words": lambda: store.groups(Query(text="refund lisbon"), Viewer()),

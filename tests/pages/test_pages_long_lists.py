@@ -14,6 +14,7 @@ from waiting import until
 from windows import Open, on_main_thread
 
 from sayso.stores import open_store
+from sayso.stores.sql import reads
 from sayso.testing import FakeClock
 from sayso.types import Risk
 from sayso_testing.world import World
@@ -69,6 +70,34 @@ def test_thousand_requests_are_counted_exactly(full_inbox: Demo, open_page: Open
     assert "pay (980)" in options
     assert sum("other_" in option for option in options) == 7
     assert page.title() == f"({MANY:,}) Inbox · Sayso"
+
+
+def test_search_of_common_words_goes_on_until_it_finds_some(
+    tmp_path: Path, open_page: Open
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    store = open_store(f"sqlite:///{data / 'sayso.db'}")
+    world = World(store, FakeClock())
+    many = reads.MANY_CALLS + 200
+    cities = ["Graz", "Ghent"] * many + ["Graz to Ghent"] * 3
+    for start in range(0, len(cities), 500):
+        calls = [world.new("ship", {"route": city}) for city in cities[start : start + 500]]
+        world.propose(*calls, run=f"run-{start}", thread=f"thread-{start}")
+    store.close()
+    running = Demo(tmp_path, "--no-auth", "--data", str(data))
+    try:
+        page = open_page(f"{running.url}/inbox")
+        search = page.get_by_role("searchbox", name="Search requests")
+        search.fill("graz ghent")
+        expect(page.get_by_role("main")).to_contain_text("3 requests need your review")
+        expect(page.locator(".inbox-rows").get_by_text("Graz to Ghent")).to_have_count(3)
+        search.fill("ghent graz lisbon")
+        expect(page.get_by_role("heading", name="No requests match")).to_be_visible()
+        search.fill("graz")
+        expect(page.get_by_role("main")).to_contain_text("5,000+ requests need your review")
+    finally:
+        running.stop()
 
 
 def test_j_key_walks_through_groups(full_inbox: Demo, open_page: Open) -> None:

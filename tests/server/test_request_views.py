@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from served import FINANCE_ONLY, FOR_FINANCE, Serve, Served, opened
 
-from sayso import Policy, Rule
+from sayso import Inbox, Policy, Rule
 from sayso.server import request_views
+from sayso.stores.sql import reads
 
 
 def listed(served: Served, token: str, **params: Any) -> list[dict[str, Any]]:
@@ -114,6 +115,34 @@ def test_page_of_large_requests_is_short(
     assert len(seen) == len(set(seen))
     assert min(counts) == 1  # the largest by itself
     assert 3 <= max(counts) <= 5
+
+
+@pytest.mark.parametrize("sort", ["oldest", "newest", "expiring"])
+def test_search_of_common_words_is_continued(
+    open_server: Served, sort: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = open_server.client()
+    cities = ["graz", "ghent"] * 6 + ["graz ghent"] + ["graz", "ghent"] * 6
+    made = [opened(client, key=f"k{n}", args={"city": city}) for n, city in enumerate(cities)]
+    both = next(request["id"] for request in made if request["args"]["city"] == "graz ghent")
+    monkeypatch.setattr(reads, "MANY_CALLS", 4)
+    ids, sizes, after = list[str](), list[int](), None
+    while after is not None or not sizes:
+        params = {"q": "graz ghent", "sort": sort} | ({} if after is None else {"after": after})
+        page = client.get("/api/requests", params=params).json()
+        ids += [item["id"] for item in page["items"]]
+        sizes.append(len(page["items"]))
+        after = page["next"]
+    assert ids == [both]
+    assert sizes[0] == 0
+    assert len(sizes) >= 3
+    groups = client.get("/api/requests/groups", params={"q": "graz ghent"}).json()
+    assert (groups["count"], groups["at_least"], groups["yours"]) == (0, True, 0)
+    nothing = client.get("/api/requests/groups", params={"q": "lisbon"}).json()
+    assert (nothing["count"], nothing["at_least"]) == (0, False)
+    # A whole page takes as long as it takes.
+    (request,) = Inbox(open_server.store).pending_sync(q="graz ghent", sort=sort)
+    assert request.id == both
 
 
 @pytest.mark.parametrize(

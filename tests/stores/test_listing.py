@@ -59,9 +59,9 @@ def fill(world: World, number: int) -> None:
             world.decide(call, "reject")
 
 
-def choose(monkeypatch: pytest.MonkeyPatch, plan: tuple[int, int, int]) -> None:
+def choose(monkeypatch: pytest.MonkeyPatch, plan: tuple[int, int, int, int]) -> None:
     """Let a small store be searched as a large one is."""
-    names = ("MANY_CALLS", "FEW_RANGES", "MANY_SEARCH_KEYS")
+    names = ("MANY_CALLS", "FEW_RANGES", "MANY_SEARCH_KEYS", "MANY_ENTRIES")
     for name, value in zip(names, plan, strict=True):
         monkeypatch.setattr(reads, name, value)
 
@@ -116,13 +116,14 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Any:
         store.close()
 
 
-#: How many calls, ranges and search keys are few: all read, merged in order, or walked along.
-PLANS = [(10_000, 32, 1000), (0, 1000, 1000), (0, 0, 1000), (5, 2, 3)]
+#: How many calls, ranges, search keys and index entries are few: all read, merged in order, or
+#: walked along.
+PLANS = [(5_000, 32, 1000, 50_000), (0, 1000, 1000, 0), (0, 0, 1000, 3), (5, 2, 3, 20)]
 
 
 @pytest.mark.parametrize("plan", PLANS)
 def test_every_query_plan_gives_the_same_page(
-    world: World, monkeypatch: pytest.MonkeyPatch, plan: tuple[int, int, int]
+    world: World, monkeypatch: pytest.MonkeyPatch, plan: tuple[int, int, int, int]
 ) -> None:
     memory = World(ReferenceStore(clock=world.clock), world.clock)
     for each in (world, memory):

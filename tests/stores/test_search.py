@@ -14,7 +14,7 @@ from reference_store import ReferenceStore
 from test_listing import PLANS, choose, steps
 
 from sayso.keys import Keyring
-from sayso.stores.base import Query, Viewer
+from sayso.stores.base import NEVER, Query, Viewer
 from sayso.stores.sql import reads
 from sayso.stores.sqlite import SqliteStore
 from sayso.testing import FakeClock
@@ -73,10 +73,22 @@ def every_page(store: Any, query: Query) -> list[str]:
     return ids
 
 
+def every_quick_page(store: Any, query: Query) -> list[str]:
+    """Return the ids on all quick pages of a list, of which some are short."""
+    ids: list[str] = []
+    page, following = store.quick_page(query)
+    while page or following is not None:
+        assert following is None or len(page) < query.limit
+        ids += [call.id for _, call in page]
+        after = page[-1][0] if following is None else following
+        page, following = store.quick_page(replace(query, after=after))
+    return ids
+
+
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_search_finds_what_a_scan_finds(
-    home: Home, clock: FakeClock, seed: int, plan: tuple[int, int, int], monkeypatch: Any
+    home: Home, clock: FakeClock, seed: int, plan: tuple[int, int, int, int], monkeypatch: Any
 ) -> None:
     start = clock()
     world = World(home.open(clock=clock), clock)
@@ -95,9 +107,12 @@ def test_search_finds_what_a_scan_finds(
             tool=random.choice([None, None, "pay"]),
             run=random.choice([None, None, None, "r3"]),
             created_after=random.choice([None, None, start + seconds(4)]),
+            expires_by=random.choice([None, None, start + seconds(1002)]),
             limit=random.choice([3, 7, 100]),
         )
-        assert every_page(world.store, query) == every_page(oracle.store, query), query
+        ids = every_page(oracle.store, query)
+        assert every_page(world.store, query) == ids, query
+        assert every_quick_page(world.store, query) == ids, query
         if plan == PLANS[0]:
             names = random.choice([None, frozenset({"ana"})])
             viewer = Viewer(names=names)
@@ -141,6 +156,18 @@ LOOKS: dict[str, Callable[[Any], object]] = {
     "common": lambda store: store.page(Query(text="refund")),
     "newest": lambda store: store.page(Query(text="ghent", status="any", sort="newest")),
     "two common": lambda store: store.page(Query(text="refund ghent")),
+    "never together": lambda store: store.quick_page(Query(text="ghent lisbon")),
+    "never together, newest of any status": lambda store: store.quick_page(
+        Query(text="ghent lisbon", status="any", sort="newest")
+    ),
+    "never together, by expiry": lambda store: store.quick_page(
+        Query(text="ghent lisbon", sort="expiring")
+    ),
+    "a tool by expiry": lambda store: store.quick_page(Query(tool="pay", sort="expiring")),
+    "too new": lambda store: store.quick_page(Query(created_after=NEVER)),
+    "too new, by expiry": lambda store: store.quick_page(
+        Query(created_after=NEVER, sort="expiring")
+    ),
     "groups, absent": lambda store: store.groups(Query(text="graz"), Viewer()),
     "groups, common": lambda store: store.groups(Query(text="refund ghent"), Viewer()),
 }
@@ -151,6 +178,7 @@ def test_cost_of_search_does_not_grow(
     stores: tuple[SqliteStore, SqliteStore], look: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reads, "MANY_CALLS", 50)
+    monkeypatch.setattr(reads, "MANY_ENTRIES", 50)
     few, many = (steps(store, partial(LOOKS[look], store)) for store in stores)
     assert many < 1.2 * few + 100, f"{few} steps became {many}"
 
@@ -158,7 +186,7 @@ def test_cost_of_search_does_not_grow(
 def test_words_that_never_meet_cost_a_step_for_each_call(
     stores: tuple[SqliteStore, SqliteStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one kind of search that grows, with the calls that one word has on the list."""
+    """A whole page is searched for along the list, which a quick page is not."""
     monkeypatch.setattr(reads, "MANY_CALLS", 50)
     query = Query(text="ghent lisbon")
     few, many = (steps(store, partial(store.page, query)) for store in stores)

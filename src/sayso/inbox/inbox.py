@@ -287,16 +287,27 @@ class RequestReader:
         self.store = store
         self._tools: dict[str, Tool] = {}
 
-    def page(self, filters: Mapping[str, Any]) -> tuple[list[tuple[int, Call]], str | None]:
-        """Return a page of rows, each with its position, and where the next page starts."""
+    def page(
+        self, filters: Mapping[str, Any], *, quick: bool = False
+    ) -> tuple[list[tuple[int, Call]], str | None]:
+        """Return a page of rows, each with its position, and where the next page starts.
+
+        A ``quick`` page may be short, even empty, although there is a next one.
+        """
         query = _query(filters, self.store.now)
         self._close_overdue()
         # One extra row tells whether there is a next page.
-        rows = self.store.page(replace(query, limit=query.limit + 1))
+        longer = replace(query, limit=query.limit + 1)
+        if quick:
+            rows, following = self.store.quick_page(longer)
+        else:
+            rows, following = self.store.page(longer), None
         page_rows = rows[: query.limit]
-        following = str(page_rows[-1][0]) if len(rows) > query.limit else None
+        if len(rows) > query.limit:
+            following = page_rows[-1][0]
         # Leave out requests whose tool was tampered with, like requests that were.
-        return [row for row in page_rows if if_readable(self._has_readable_tool, row[1])], following
+        page_rows = [row for row in page_rows if if_readable(self._has_readable_tool, row[1])]
+        return page_rows, None if following is None else str(following)
 
     def groups(self, filters: Mapping[str, Any], viewer: Viewer) -> list[RequestGroup]:
         """Count the requests that a viewer may see, in groups.

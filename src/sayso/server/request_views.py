@@ -263,13 +263,17 @@ class RequestListCache:
         self._size = 0
 
     def page(self, by: Reviewer, filters: dict[str, Any], *, mine: bool) -> str:
-        """Return a page of the requests that this person may see, as JSON. Reads the store."""
+        """Return a page of the requests that this person may see, as JSON. Reads the store.
+
+        A page is short where finding the rest would take long; ``next`` continues.
+        """
         limit = filters["limit"]
         room = _MAX_PAGE
         viewer = viewer_of(by, mine=mine)
         entries: list[CachedRequest] = []
         for _ in range(_MAX_STORE_PAGES):
-            rows, following = self._reader.page({**filters, "limit": limit - len(entries)})
+            many = limit - len(entries)
+            rows, following = self._reader.page({**filters, "limit": many}, quick=True)
             for cursor, call in rows:
                 if may_see(by, call) and is_for(viewer, call):
                     entry = self._entry(call)
@@ -280,7 +284,7 @@ class RequestListCache:
                     entries.append(entry)
                     room -= len(entry.json)
                 filters["after"] = str(cursor)
-            if following is None or len(entries) == limit:
+            if following is None or len(entries) == limit or len(rows) < many:
                 break
         items = ",".join(_json_for(entry, by) for entry in entries)
         return f'{{"items":[{items}],"next":{to_json(following)}}}'
@@ -308,9 +312,13 @@ class RequestListCache:
             values[name] = [{"value": key, "count": counts[key]} for key in sorted(counts) if key]
         groups = [group for group in all_groups if matches(group)]
         count = sum(group.count for group in groups)
+        at_least = any(group.at_least for group in groups)
+        if not all_groups:  # a text was perhaps not looked for to the end
+            _, following = self._reader.page({**filters, "limit": 1}, quick=True)
+            at_least = following is not None
         return {
             "count": count,
-            "at_least": any(group.at_least for group in groups),
+            "at_least": at_least,
             "yours": self._yours(by, filters, count, matches, mine=mine),
             "items": [_group_view(group) for group in groups],
             "values": values,
@@ -330,10 +338,10 @@ class RequestListCache:
             return 0
         if count <= _MOST_JUDGED:
             viewer = viewer_of(by, mine=mine)
-            rows, _ = self._reader.page({**filters, "limit": _MOST_JUDGED})
+            rows, _ = self._reader.page({**filters, "limit": _MOST_JUDGED}, quick=True)
             calls = [call for _, call in rows if may_see(by, call) and is_for(viewer, call)]
             if len(calls) >= count:  # the page has them all
-                return sum(waits_for(self._entry(call).request, by) for call in calls)
+                return sum(waits_for(self._entry(call).request, by) for call in calls[:count])
         if by.role != "admin":
             return count
         named = Viewer(names=names_of(by), only_theirs=mine)

@@ -655,7 +655,10 @@ class View(BaseModel):
 
 
 class Page(View, Generic[T]):
-    """A page of a list, and the cursor of the next page."""
+    """A page of a list, and the cursor of the next page.
+
+    A page of requests may be short, even empty, although there is a next one.
+    """
 
     items: list[T]
     next: str | None
@@ -920,7 +923,7 @@ class FilterValues(View):
 
 
 class GroupsView(View):
-    """Counts of the requests that match: exact, unless `q` matches more than 10,000."""
+    """Counts of the requests that match: exact, unless `q` matches more than 5,000."""
 
     count: int
     at_least: bool = Field(description="whether there may be more")

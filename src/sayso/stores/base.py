@@ -360,6 +360,12 @@ class StoreReads(Protocol):
     def page(self, query: Query) -> list[tuple[int, Call]]:
         """Return a page of requests, each with the key to continue after."""
 
+    def quick_page(self, query: Query) -> tuple[list[tuple[int, Call]], int | None]:
+        """Return what a short look finds of a page, and the key to continue after.
+
+        ``None`` if the look was long enough: the page is full, or the list ends with it.
+        """
+
     def groups(self, query: Query, viewer: Viewer) -> list[RequestGroup]:
         """Count the requests of a query in groups; its order, start and limit are ignored."""
 

@@ -91,16 +91,19 @@ function listOf([counted, page]: Found, sort: Sort, removed: Removed[]): Pick<In
   const groups = counted.items.map((group) => ({ ...group, count: group.count - (stale.get(groupKey(group))?.length ?? 0) }));
   const known = new Set(groups.map(groupKey));
   for (const [key, items] of fresh) if (!known.has(key)) groups.push(groupOf(items));
+  // Counting may have stopped where the page went on, perhaps to the end of the list.
+  const atLeast = counted.at_least && page.next !== null;
+  for (const group of groups) group.at_least = atLeast && (group.at_least || !known.has(groupKey(group)));
   const rows: Record<string, Rows> = {};
   for (const group of groups) {
     const items = fresh.get(groupKey(group)) ?? [];
     group.count = Math.max(group.count, items.length);
-    rows[groupKey(group)] = { items, next: page.next, more: items.length < group.count };
+    rows[groupKey(group)] = { items, next: page.next, more: items.length < group.count || group.at_least };
   }
   const shown = groups.filter((group) => group.count > 0);
   const count = shown.reduce((sum, group) => sum + group.count, 0);
   const yours = Math.max(0, counted.yours + count - counted.count);
-  return { groups: sortGroups(shown, sort), rows, count, yours, atLeast: counted.at_least };
+  return { groups: sortGroups(shown, sort), rows, count, yours, atLeast };
 }
 
 /** Whether the list shows a pending request, or is about to load one. */
@@ -118,12 +121,12 @@ export function useInbox(query: Query, sort: Sort): Inbox {
   const { sort: _, ...filters } = query;
 
   /** Load, and apply the change that `next` returns. Dropped if a load that started later has been applied. */
-  const read = async (next: (found: Found) => Promise<(old: InboxState) => InboxState>, signal?: AbortSignal) => {
+  const read = async (requests: typeof api.requests, next: (found: Found) => Promise<(old: InboxState) => InboxState>, signal?: AbortSignal) => {
     const asked = ++latest.current.asked;
     const mine = latest.current.key;
     const isOld = () => signal?.aborted || latest.current.key !== mine || latest.current.shown > asked;
     try {
-      const calls = [api.groups(filters, signal), api.requests({ ...query, limit: PAGE }, signal)] as const;
+      const calls = [api.groups(filters, signal), requests({ ...query, limit: PAGE }, signal)] as const;
       const change = await next(await Promise.all(calls));
       if (isOld()) return;
       latest.current.shown = asked;
@@ -145,12 +148,12 @@ export function useInbox(query: Query, sort: Sort): Inbox {
   useEffect(() => {
     const stop = new AbortController();
     setState((old) => ({ ...old, loading: true, error: undefined }));
-    void read(async (found) => () => replaced(found), stop.signal);
+    void read(api.requests, async (found) => () => replaced(found), stop.signal);
     return () => stop.abort();
   }, [key, turn]);
 
   const refresh = () =>
-    read(async (found) => {
+    read(api.requestPage, async (found) => {
       const closed = await readClosed(latest.current.state, found[1], sort);
       return (old) => {
         const next = mergeFresh(old, found, closed, sort, latest.current.removed);
@@ -269,7 +272,8 @@ function mergeFresh(
   const known = new Set(Object.values(old.rows).flatMap(({ items }) => items.map((request) => request.id)));
   const rows = mapItems(old.rows, (items) => items.map((request) => byId.get(request.id) ?? request));
   const counts = new Map(counted.items.map((group) => [groupKey(group), group]));
-  const groups = old.groups.map((group) => counts.get(groupKey(group)) ?? { ...group, count: 0 });
+  const absent = (group: RequestGroup) => (counted.at_least ? group : { ...group, count: 0 });
+  const groups = old.groups.map((group) => counts.get(groupKey(group)) ?? absent(group));
   const unread = (request: Request) => {
     const group = old.rows[requestGroupKey(request)];
     return group !== undefined && group.more && isAfterLoaded(request, group.items.at(-1), sort);

@@ -149,7 +149,14 @@ export const api = {
   removePasskey: (id: string) => call<void>(`/api/passkeys/${encodeURIComponent(id)}`, { method: "DELETE" }),
   agents: (signal?: AbortSignal) => call<{ items: Agent[] }>("/api/agents", { signal }),
 
-  requests: (query: Query, signal?: AbortSignal) => call<Page<Request>>(withQuery("/api/requests", query), { signal }),
+  /** A page of requests. A search may find few of them, or none, although there is a next page. */
+  requestPage: (query: Query, signal?: AbortSignal) => call<Page<Request>>(withQuery("/api/requests", query), { signal }),
+  /** A page of requests. Searches on until it has found one, or there are no more. */
+  requests: async (query: Query, signal?: AbortSignal): Promise<Page<Request>> => {
+    let page = await api.requestPage(query, signal);
+    while (page.items.length === 0 && page.next !== null) page = await api.requestPage({ ...query, after: page.next }, signal);
+    return page;
+  },
   groups: (query: Query, signal?: AbortSignal) => call<Groups>(withQuery("/api/requests/groups", query), { signal }),
   views: (signal?: AbortSignal) => call<Page<SavedView>>("/api/me/views", { signal }),
   saveView: (name: string, filters: Query) =>

@@ -300,7 +300,7 @@ export interface Group {
   oldest_at: string;
 }
 
-/** Counts of the requests that match: exact, unless `q` matches more than 10,000. */
+/** Counts of the requests that match: exact, unless `q` matches more than 5,000. */
 export interface Groups {
   count: number;
   /** whether there may be more */

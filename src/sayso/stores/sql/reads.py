@@ -6,8 +6,10 @@
 - A search reads each list apart. It counts the calls of each word there, and of the filters. If
   those of the rarest are few, all of them are read. If they are many, the first of them are: the
   calls of one word, or of one search key, are a range of an index for each list, in order.
-- A word that begins many different words, or the words of many search keys, has no such range. A
-  walk along the list meets its calls soon.
+- A word that begins many different words, or the words of many search keys, has no such range. Its
+  calls are met on a walk along the list.
+- Calls that have one of the words may all lack another one. A quick page looks at so many of them
+  and no more, and says where to continue.
 - The requests of one run or thread are few, and all of them are read.
 
 Statements are split so that no planner has a choice to get wrong. Limits are written as literals: a
@@ -19,7 +21,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from itertools import chain, zip_longest
@@ -97,10 +99,13 @@ N = TypeVar("N", Run, Thread, Refusal)
 #: SQL text and its values.
 Piece = tuple[str, list[Any]]
 
-#: This many calls of a list can all be read for a page. A search counts no more in groups.
-MANY_CALLS = 10_000
+#: This many calls of a list can all be read for a page. A search counts no more in groups, and a
+#: quick page looks at no more.
+MANY_CALLS = 5_000
 #: The calls of this many words and search keys of a list are merged in order.
 FEW_RANGES = 32
+#: This many entries of an index can be read for a page.
+MANY_ENTRIES = 50_000
 #: More search keys than this are not read.
 MANY_SEARCH_KEYS = 1000
 
@@ -110,6 +115,10 @@ END = f"coalesce(expires_at, {NEVER})"
 _STEPS = ("reminds_at", "escalates_at")
 WAITS = f"list_status IN ({', '.join(repr(name) for name in OPEN)})"
 _ORDER = {"oldest": "n", "newest": "n DESC", "expiring": f"{END}, n"}
+#: How the keys of a page compare with the key before it, and with the last one.
+_COMPARED = {"oldest": (">", "<="), "newest": ("<", ">="), "expiring": (">", "<=")}
+#: The columns by which a query chooses its calls.
+_CHECKED = "n, id, list_status, search_key, created, expires_at, words"
 _BEGINS = "word >= ? AND word < ?"
 #: Ends an EXISTS that looks for one row: PostgreSQL must not read all rows that there could be.
 _EACH = "LIMIT 1 OFFSET 0"
@@ -122,25 +131,37 @@ _COUNT_WORDS = (
 class RequestPage:
     """Builds and runs the statements for one page of requests, or for their groups."""
 
-    def __init__(self, rows: Rows, dialect: Dialect, decode: RowDecoder, query: Query) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        dialect: Dialect,
+        decode: RowDecoder,
+        query: Query,
+        *,
+        quick: bool = False,
+    ) -> None:
         self._rows = rows
         self._dialect = dialect
         self._decode = decode
         self._query = query
+        self._quick = quick
+        #: The key after which nothing is looked at.
+        self._end: int | None = None
         self._statuses = list_statuses_of(query)
         self._wanted = wanted(query.text) if query.text else None
 
-    def page(self) -> list[tuple[int, Call]]:
+    def page(self) -> tuple[list[tuple[int, Call]], int | None]:
         """Return the calls of the page, each with the key to continue after.
 
-        Rows that are left out do not shorten the page.
+        Rows that are left out do not shorten the page. A quick page may be short; then the key to
+        continue after is returned as well.
         """
         query = self._query
         numbers = dict[str, int]()
 
         def rows_after(after: int | None) -> list[Any]:
-            part = RequestPage(self._rows, self._dialect, self._decode, replace(query, after=after))
-            rows = part._read()
+            self._query = replace(query, after=after)
+            rows = self._read()
             numbers.update((row[0], row[-1]) for row in rows)
             return rows
 
@@ -148,24 +169,25 @@ class RequestPage:
             query.limit,
             self._listed,
             rows_after,
-            self._key_of,
+            lambda row: self._key_of(row[_ENDS], row[-1]),
             query.after,
         )
-        return [(page_key(query, numbers[call.id], call.expires_at), call) for call in calls]
+        page = [(page_key(query, numbers[call.id], call.expires_at), call) for call in calls]
+        return page, self._end if len(page) < query.limit else None
 
-    def _key_of(self, row: Any) -> int | None:
+    def _key_of(self, ends: Any, n: int) -> int | None:
         """Return the key to continue after a row, which may have been tampered with.
 
         ``None`` if no request can follow: SQLite sorts what is no number after all numbers.
         """
-        ends = row[_ENDS]
         if self._query.sort != "expiring" or isinstance(ends, int | None):
-            return page_key(self._query, row[-1], ends)
+            return page_key(self._query, n, ends)
         if isinstance(ends, float):
             return page_key(self._query, 0, math.ceil(max(1, min(ends, NEVER))))
         return None
 
     def _read(self) -> list[Any]:
+        self._end = None
         numbers = self._numbers() if self._statuses else None
         if numbers is None:
             return []
@@ -332,11 +354,56 @@ class RequestPage:
             return self._among(self._of_run_or_thread(), self._matches())
         sources = self._sources()
         if not sources and self._wanted is None:
+            if self._between() is not None:
+                self._find_end(dict.fromkeys(self._statuses), MANY_ENTRIES)
             return self._walk(None)
+        leads = {
+            list_status: self._lead(list_status, sources)
+            for list_status in self._statuses
+            if sources and min(source.counts[list_status] for source in sources) > MANY_CALLS
+        }
+        self._find_end(leads, MANY_CALLS)
         pieces = [self._by_id()]
-        if sources:
-            pieces += [self._first_of(list_status, sources) for list_status in self._statuses]
+        for list_status in self._statuses:
+            if list_status in leads:
+                pieces.append(self._first_of_many(list_status, sources, leads[list_status]))
+            elif sources:
+                pieces.append(self._first_of(list_status, sources))
         return _union_of(pieces) if any(pieces) else None
+
+    # -- the end of a quick page
+
+    def _find_end(self, leads: Mapping[str, _Lead | None], many: int) -> None:
+        """Find where to stop, so that a quick page looks at so many calls of these lists."""
+        if not (self._quick and leads):
+            return
+        ends = list[Piece]()
+        if self._query.sort != "expiring":
+            for list_status, lead in leads.items():
+                if lead is None:
+                    (place, values), order = self._along(list_status)
+                    text = f"SELECT 0 AS ends, n FROM call WHERE {place} ORDER BY {order}"
+                    ends.append(_row_at(many // len(leads), text, values))
+                else:
+                    each = many // (len(leads) * len(lead.ranges))
+                    ends += [_row_at(each, *self._in_order(calls)) for calls in lead.ranges]
+        elif set(leads) <= set(OPEN):
+            ends.append(_row_at(MANY_CALLS, *self._open_by_expiry(f"{END} AS ends, n")))
+        keys = [self._key_of(*row) for row in self._rows(*_union_of(ends))] if ends else []
+        first = max if self._query.sort == "newest" else min
+        self._end = first((key for key in keys if key is not None), default=None)
+
+    def _in_order(self, calls: Piece) -> Piece:
+        text, values = _all_of([self._place("number")])
+        return (
+            f"SELECT 0 AS ends, number AS n FROM ({calls[0]}) AS calls "
+            f"WHERE {text} ORDER BY {self._order()}",
+            [*calls[1], *values],
+        )
+
+    def _open_by_expiry(self, columns: str) -> Piece:
+        text, values = _all_of([(WAITS, []), self._place()])
+        return f"SELECT {columns} FROM call WHERE {text} ORDER BY {_ORDER['expiring']}", values
 
     # -- one run or thread
 
@@ -361,8 +428,7 @@ class RequestPage:
     def _among(self, few: Piece, matches: Piece | None) -> Piece:
         """Read a few calls and select those that are on our lists, later, and match."""
         text, values = _all_of([self._on(self._statuses), self._later(), matches])
-        columns = "n, id, list_status, search_key, created, expires_at, words"
-        here = f"SELECT {columns} FROM call WHERE {few[0]}"
+        here = f"SELECT {_CHECKED} FROM call WHERE {few[0]}"
         numbers = f"WITH here AS MATERIALIZED ({here}) SELECT n FROM here AS call WHERE {text}"
         return f"SELECT n AS number FROM ({numbers}) AS found", [*few[1], *values]
 
@@ -371,39 +437,49 @@ class RequestPage:
     def _walk(self, shows: Piece | None) -> Piece:
         """Select the first calls of each list, in order."""
         if self._query.sort == "expiring":
-            return self._cut([self._on(self._statuses), self._later(), shows])
+            return self._walk_by_expiry(self._statuses, shows)
         return _union_of([self._walk_on(list_status, shows) for list_status in self._statuses])
 
-    def _walk_on(self, list_status: str, shows: Piece | None) -> Piece:
-        if self._dialect.list_order and self._query.sort != "expiring":
-            return self._along(list_status, shows)
-        return self._cut([self._on([list_status]), self._later(), shows])
+    def _walk_by_expiry(self, list_statuses: Sequence[str], shows: Piece | None) -> Piece:
+        if self._end is None:
+            pieces = [self._on(list_statuses), self._later(), shows]
+            return self._cut(pieces, _ORDER["expiring"])
+        # A planner that sees more than this walk would read all requests without an expiry.
+        text, values = self._open_by_expiry(_CHECKED)
+        chosen = [(_is_one_of(list_statuses), []), self._between(), shows]
+        rows = f"({text} LIMIT {MANY_CALLS + 1}) AS call", values
+        return self._cut(chosen, _ORDER["expiring"], rows)
 
-    def _along(self, list_status: str, shows: Piece | None) -> Piece:
-        """Select the first calls of a list, in the order of the index of lists and no other.
+    def _walk_on(self, list_status: str, shows: Piece | None) -> Piece:
+        if self._query.sort == "expiring":
+            return self._walk_by_expiry([list_status], shows)
+        place, order = self._along(list_status)
+        return self._cut([place, self._between(), shows], order)
+
+    def _along(self, list_status: str) -> tuple[Piece, str]:
+        """Return where and how to walk along a list, by the index that has its order.
 
         A range of lists that holds one is as good as naming it, but only that index has the order.
         """
         query = self._query
-        first, last = f"list_status >= '{list_status}'", f"list_status <= '{list_status}'"
-        pieces: list[Piece | None] = [("list_status <> ''", [])]
-        descends = query.sort == "newest"
-        if query.after is None:
-            pieces.append((f"{first} AND {last}", []))
-        else:
-            # One end of the range each, so that the walk starts where the previous page ended.
-            compared, end = ("<", first) if descends else (">", last)
-            row = f"(list_status, n) {compared} ('{list_status}', ?)"
-            pieces.append((f"{row} AND {end}", [page_start(query)[1]]))
-        direction = " DESC" if descends else ""
-        order = f"list_status{direction}, n{direction}"
-        return self._cut([*pieces, self._between(), shows], order)
+        if not self._dialect.list_order:
+            return _all_of([self._on([list_status]), self._place()]), _ORDER[query.sort]
+        pieces: list[Piece] = [("list_status <> ''", [])]
+        # Each end of the walk is a row, so that the index is not read before or after it.
+        for key, compared in zip((query.after, self._end), _COMPARED[query.sort], strict=True):
+            if key is None:
+                pieces.append((f"list_status {compared[0]}= '{list_status}'", []))
+            else:
+                row = f"(list_status, n) {compared} ('{list_status}', ?)"
+                pieces.append((row, [page_start(replace(query, after=key))[1]]))
+        direction = " DESC" if query.sort == "newest" else ""
+        return _all_of(pieces), f"list_status{direction}, n{direction}"
 
-    def _cut(self, pieces: Sequence[Piece | None], order: str = "") -> Piece:
+    def _cut(self, pieces: Sequence[Piece | None], order: str, rows: Piece = ("call", [])) -> Piece:
         text, values = _all_of(pieces)
-        order = order or _ORDER[self._query.sort]
-        inner = f"SELECT n FROM call WHERE {text} ORDER BY {order} LIMIT {self._query.limit:d}"
-        return f"SELECT n FROM ({inner}) AS walked", values
+        limit = self._query.limit
+        inner = f"SELECT n FROM {rows[0]} WHERE {text} ORDER BY {order} LIMIT {limit:d}"
+        return f"SELECT n FROM ({inner}) AS walked", [*rows[1], *values]
 
     def _on(self, list_statuses: Sequence[str]) -> Piece:
         """Name the lists, in the words that let the planner use a partial index."""
@@ -425,15 +501,24 @@ class RequestPage:
 
     def _later(self) -> Piece | None:
         """Continue after the previous page, and leave out what is too old."""
-        query = self._query
-        pieces: list[Piece | None] = [self._between()]
-        if query.after is not None:
-            end, n = page_start(query)
-            if query.sort == "expiring":
-                pieces.append((f"{END} >= ? AND ({END} > ? OR n > ?)", [end, end, n]))
-            else:
-                pieces.append(("n > ?" if query.sort == "oldest" else "n < ?", [n]))
+        pieces = [self._between(), self._place()]
         return _all_of(pieces) if any(pieces) else None
+
+    def _place(self, number: str = "n") -> Piece | None:
+        """Start after the previous page, and end where a quick page does."""
+        query = self._query
+        pieces = list[Piece]()
+        for key, compared in zip((query.after, self._end), _COMPARED[query.sort], strict=True):
+            if key is None:
+                continue
+            end, n = page_start(replace(query, after=key))
+            if query.sort == "expiring":
+                # SQLite finds the expiry in an index, and PostgreSQL the row.
+                row = f"{END} {compared[0]}= ? AND ({END}, n) {compared} (?, ?)"
+                pieces.append((row, [end, end, n]))
+            else:
+                pieces.append((f"{number} {compared} ?", [n]))
+        return _all_of(pieces) if pieces else None
 
     # -- through the search keys
 
@@ -511,8 +596,6 @@ class RequestPage:
         """Select the first calls of a list that all sources have."""
         ordered = sorted(sources, key=lambda source: source.counts[list_status])
         count = ordered[0].counts[list_status]
-        if count > MANY_CALLS:
-            return self._first_of_many(list_status, ordered)
         if not count:
             return None
         numbers = self._numbers_of(list_status, ordered[0].calls(list_status), ordered[1:])
@@ -527,15 +610,23 @@ class RequestPage:
         )
         return f"SELECT n FROM ({walked}) AS walked", [*numbers[1], *values]
 
-    def _first_of_many(self, list_status: str, sources: Sequence[_Source]) -> Piece:
+    def _lead(self, list_status: str, sources: Sequence[_Source]) -> _Lead | None:
+        """Choose the source whose calls are read in order; ``None`` to walk along the list."""
         if self._query.sort != "expiring":
             for source in sources:
                 ranges = self._ranges(list_status, source)
                 if ranges is not None:
-                    others = [other for other in sources if other is not source]
-                    found = [self._numbers_of(list_status, each, others) for each in ranges]
-                    return _union_of([self._limited(*each) for each in found])
-        return self._walk_on(list_status, self._shows())
+                    return _Lead(source, ranges)
+        return None
+
+    def _first_of_many(
+        self, list_status: str, sources: Sequence[_Source], lead: _Lead | None
+    ) -> Piece:
+        if lead is None:
+            return self._walk_on(list_status, self._shows())
+        others = [source for source in sources if source is not lead.source]
+        numbers = [self._numbers_of(list_status, each, others) for each in lead.ranges]
+        return _union_of([self._limited(*each) for each in numbers])
 
     def _some_of(self, list_status: str, sources: Sequence[_Source]) -> Piece | None:
         """Select the calls of a list to count in groups, not more than ``MANY_CALLS``."""
@@ -553,7 +644,9 @@ class RequestPage:
 
     def _numbers_of(self, list_status: str, calls: Piece, others: Sequence[_Source]) -> Piece:
         """Select the numbers of those calls that the other sources have as well."""
-        pieces: list[Piece | None] = [self._after()]
+        pieces: list[Piece | None] = []
+        if self._query.sort != "expiring":
+            pieces.append(self._place("number"))
         between = self._between()
         if between is not None:
             pieces.append(self._has([self._at_number(list_status), between]))
@@ -562,16 +655,11 @@ class RequestPage:
         return f"SELECT number FROM ({calls[0]}) AS found WHERE {text}", [*calls[1], *values]
 
     def _limited(self, text: str, values: list[Any]) -> Piece:
-        order = "number DESC" if self._query.sort == "newest" else "number"
-        first = f"{text} ORDER BY {order} LIMIT {self._query.limit:d}"
+        first = f"{text} ORDER BY {self._order()} LIMIT {self._query.limit:d}"
         return f"SELECT number FROM ({first}) AS first", values
 
-    def _after(self) -> Piece | None:
-        """Continue after the previous page, in the order of numbers."""
-        query = self._query
-        if query.after is None or query.sort == "expiring":
-            return None
-        return f"number {'<' if query.sort == 'newest' else '>'} ?", [page_start(query)[1]]
+    def _order(self) -> str:
+        return "number DESC" if self._query.sort == "newest" else "number"
 
     def _is_of(self, list_status: str, source: _Source) -> Piece:
         """Match the number of a call of a source, by indexes alone if it has few ranges."""
@@ -686,6 +774,17 @@ class _Source(NamedTuple):
             )
             parts.append((by_key, [*self.search_keys]))
         return parts
+
+
+class _Lead(NamedTuple):
+    """The source that leads a search of common words, and the ranges of indexes with its calls."""
+
+    source: _Source
+    ranges: list[Piece]
+
+
+def _row_at(offset: int, text: str, values: list[Any]) -> Piece:
+    return f"SELECT ends, n FROM ({text} LIMIT 1 OFFSET {offset}) AS row_at", values
 
 
 def _words_are(wanted: Wanted, column: str = "words") -> Piece:
@@ -903,7 +1002,10 @@ class SqlReads:
         return self._decode.each(message_from, rows)
 
     def page(self, query: Query) -> list[tuple[int, Call]]:
-        return RequestPage(self._rows, self._dialect, self._decode, query).page()
+        return RequestPage(self._rows, self._dialect, self._decode, query).page()[0]
+
+    def quick_page(self, query: Query) -> tuple[list[tuple[int, Call]], int | None]:
+        return RequestPage(self._rows, self._dialect, self._decode, query, quick=True).page()
 
     def groups(self, query: Query, viewer: Viewer) -> list[RequestGroup]:
         return RequestPage(self._rows, self._dialect, self._decode, query).groups(viewer)
