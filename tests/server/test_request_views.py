@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from served import FINANCE_ONLY, FOR_FINANCE, Serve, Served, opened
@@ -119,20 +119,24 @@ def test_page_of_large_requests_is_short(
 
 @pytest.mark.parametrize("sort", ["oldest", "newest", "expiring"])
 def test_search_of_common_words_is_continued(
-    open_server: Served, sort: str, monkeypatch: pytest.MonkeyPatch
+    open_server: Served,
+    sort: Literal["oldest", "newest", "expiring"],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     client = open_server.client()
     cities = ["graz", "ghent"] * 6 + ["graz ghent"] + ["graz", "ghent"] * 6
     made = [opened(client, key=f"k{n}", args={"city": city}) for n, city in enumerate(cities)]
     both = next(request["id"] for request in made if request["args"]["city"] == "graz ghent")
     monkeypatch.setattr(reads, "MANY_CALLS", 4)
-    ids, sizes, after = list[str](), list[int](), None
+    ids = list[str]()
+    sizes = list[int]()
+    params: dict[str, Any] = {"q": "graz ghent", "sort": sort}
+    after = None
     while after is not None or not sizes:
-        params = {"q": "graz ghent", "sort": sort} | ({} if after is None else {"after": after})
         page = client.get("/api/requests", params=params).json()
         ids += [item["id"] for item in page["items"]]
         sizes.append(len(page["items"]))
-        after = page["next"]
+        after = params["after"] = page["next"]
     assert ids == [both]
     assert sizes[0] == 0
     assert len(sizes) >= 3
