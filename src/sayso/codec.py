@@ -87,8 +87,6 @@ def parse_arguments(text: str) -> dict[str, Any]:
 def loads(data: str | bytes) -> Any:
     """Parse JSON that this package stored."""
     text = data.decode() if isinstance(data, bytes) else data
-    if text[:1].isspace():
-        return json.loads(text)
     # What we write has no space around it, and skipping space takes as long as a short value.
     value, end = _PLAIN.raw_decode(text)
     return value if end == len(text) else json.loads(text)

@@ -195,8 +195,9 @@ def shown_named(function: Any, **given: Any) -> Any:
         (functools.partial(lambda db, to: to, object()), "'db'.*functools.partial.*no JSON form"),
         (Till.pay_bo, r"takes .*name each parameter|takes 'self'"),
         (functools.partial(lambda *to: to, "bo"), "name each parameter"),
+        (functools.partial(lambda n, to: to, 2**60), "functools.partial.*declare it as str"),
     ],
-    ids=["self", "an object", "method of no object", "more than is named"],
+    ids=["self", "an object", "method of no object", "more than is named", "a large number"],
 )
 def test_function_that_cannot_be_shown_is_refused(function: Any, advice: str) -> None:
     with pytest.raises(TypeError, match=f"(?s){advice}"):
@@ -251,6 +252,18 @@ def lying(to: str, amount: int, fee: int = 100) -> Any:
 
 
 lying.__signature__ = inspect.signature(bare)  # type: ignore[attr-defined]
+
+
+def declared(*args: Any, **kwargs: Any) -> Any:
+    """Pay somebody."""
+    return bare(*args, **kwargs)
+
+
+declared.__signature__ = inspect.signature(bare)  # type: ignore[attr-defined]
+
+
+def test_variadic_function_may_declare_its_signature() -> None:
+    assert shown(declared, to="bo", amount=5) == {"to": "bo", "amount": 5}
 
 
 def test_passing_wrapper_shows_wrapped_signature() -> None:

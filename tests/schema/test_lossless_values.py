@@ -11,10 +11,14 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 
 import pytest
 from pydantic import (
+    AliasChoices,
+    AliasPath,
     BaseModel,
     ConfigDict,
     Field,
+    PlainSerializer,
     PrivateAttr,
+    RootModel,
     SerializeAsAny,
     computed_field,
     field_serializer,
@@ -43,6 +47,10 @@ class Base(BaseModel):
 
 class Derived(Base):
     fee: int = 1
+
+
+class Labels(RootModel[list[Base]]):
+    """A list with a name."""
 
 
 class Renamed(Base):
@@ -205,6 +213,13 @@ def _noted() -> Parent:
         pytest.param(Parent, _noted(), "p.note", id="attribute of its own"),
         pytest.param(Cat | Dog, Dog(name="Rex"), "p", id="another class"),
         pytest.param(Any, {1: "a", "1": "b"}, "p", id="keys that become one"),
+        pytest.param(Labels, Labels([Derived(to="bo")]), "p[0].fee", id="subclass in a root"),
+        pytest.param(
+            Annotated[list[int], PlainSerializer(lambda items: items[:1])],
+            [1, 2],
+            "p",
+            id="items that its serializer drops",
+        ),
         pytest.param(re.Pattern[str], re.compile("a", re.IGNORECASE), "p", id="flags of a pattern"),
     ],
 )
@@ -244,7 +259,13 @@ class Wrapped(BaseModel):
 @pytest.mark.parametrize("made", ["intake", "intake_json"])
 def test_open_class_opens_no_other(made: str) -> None:
     def pay(
-        a: Open, b: Base, c: list[Written2], d: Parent, e: dict[str, Base] | None = None
+        a: Open,
+        b: Base,
+        c: list[Written2],
+        d: Parent,
+        e: dict[str, Base] | None = None,
+        g: Labels | None = None,
+        h: Aliased | None = None,
     ) -> None: ...
 
     def fits(**more: Any) -> dict[str, Any]:
@@ -258,6 +279,9 @@ def test_open_class_opens_no_other(made: str) -> None:
         ({"c": [{"amount": 1, "fee": 1}]}, "c[0].fee"),
         ({"d": {"to": "bo", "fee": 1}}, "d.fee"),
         ({"e": {"x": {"to": "bo", "fee": 1}}}, "e.x.fee"),
+        ({"g": [{"to": "bo", "fee": 1}]}, "g[0].fee"),
+        ({"h": {"To": "bo", "fee": 1}}, "h.fee"),
+        ({"h": {"recipient": {"name": "bo"}, "fee": 1}}, "h.fee"),
         ({"f": 1}, "f"),
     ]:
         with pytest.raises(InvalidCall, match="is unknown; remove it") as caught:
@@ -267,6 +291,12 @@ def test_open_class_opens_no_other(made: str) -> None:
 
 class Written2(TypedDict):
     amount: int
+
+
+class Aliased(BaseModel):
+    """Read from either of two keys."""
+
+    to: str = Field(validation_alias=AliasChoices("To", AliasPath("recipient", "name")))
 
 
 def test_class_may_read_other_fields() -> None:
@@ -320,6 +350,28 @@ class Cached(BaseModel):
         return self.width // 2
 
 
+class Priced(BaseModel):
+    """Its JSON form is a text."""
+
+    euros: int
+
+    @model_serializer
+    def shown(self) -> str:
+        return f"{self.euros} EUR"
+
+
+class Vector(Plain):
+    """Compares with others as arrays do: the answer is no boolean."""
+
+    def __eq__(self, other: object) -> Any:
+        return Vector("?")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        raise ValueError("the truth value of an array is ambiguous")
+
+
 class Named(BaseModel):
     model_config = ConfigDict(populate_by_name=True)
     to: str = Field(alias="To")
@@ -349,6 +401,10 @@ def _cached() -> Cached:
         (Any, [2.0, True, None, deque([1]), {3}], "[2,true,null,[1],[3]]"),
         (Plain, Plain("x"), '"x"'),
         (list[Plain], ["x", Plain("y")], '["x","y"]'),
+        (Labels, Labels([Base(to="bo")]), '[{"to":"bo"}]'),
+        (Any, Labels([Base(to="bo")]), '[{"to":"bo"}]'),
+        (Any, Priced(euros=5), '"5 EUR"'),
+        (Vector, Vector("x"), '"x"'),
     ],
     ids=lambda part: part if isinstance(part, str) else type(part).__name__,
 )

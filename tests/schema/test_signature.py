@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, SecretStr
 
+import sayso
 from sayso import codec
 from sayso.redaction import redact
 from sayso.schema import Signature
@@ -205,6 +206,7 @@ def _sentinel(a: int, b: Any = object()) -> None: ...  # noqa: B008
         (_set, "'a' of _set.*is a set.*take a list"),
         (_secret, "'a' of _secret.*secret type.*take a str"),
         (_sentinel, "'b' of _sentinel.*no JSON form"),
+        (sayso.tool(send_email), "is a sayso.tool, for a sayso.Agent.*send_email.function"),
         (lambda a: a, "'<lambda>' is not a valid tool name.*name='send_email'"),
     ],
 )

@@ -50,6 +50,7 @@ def test_patterns_keep_their_meaning() -> None:
     assert errors(schema, {"a": "abc", "x-1": 2, "other": True}) == []
     wrong = {path for path, _ in errors(schema, {"a": "cab", "x-1": "2", "other": 1})}
     assert wrong == {"a", '["x-1"]', "other"}
+    assert errors({**schema, "additionalProperties": False}, {"x-1": 2, "other": True}) != []
     assert errors({"uniqueItems": True}, [1, True, "1", {"a": 1}, {"a": 2}, [1]]) == []
     assert errors({"uniqueItems": True}, [{"a": 1, "b": 2}, {"b": 2, "a": 1}]) != []
     assert errors({"pattern": r"^(?=.*\d)\w+$"}, "abc") != []

@@ -92,8 +92,6 @@ def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
     ``__signature__`` that it claims: otherwise a parameter with a default would be hidden. Only a
     wrapper that takes exactly ``*args, **kwargs`` has the signature of what it wraps.
     """
-    if not callable(fn):
-        raise TypeError(f"{fn!r:.80} is not a function; wrap it in one")
     if isinstance(fn, functools.partial):
         return inspect.signature(
             functools.partial(_empty_function(fn.func), *fn.args, **fn.keywords)

@@ -331,7 +331,7 @@ def check_round_trip(before: Any, after: Any, path: Path = ()) -> None:
         check_round_trip(before.root, after.root if isinstance(after, RootModel) else after, path)
     elif _is_object(before):
         _check_object(before, after, path)
-    elif isinstance(before, Mapping):
+    elif isinstance(before, Mapping) and isinstance(after, Mapping):
         _check_mapping(before, after, path)
     elif isinstance(before, _LISTS) and isinstance(after, _LISTS):
         if len(before) != len(after):
@@ -379,9 +379,7 @@ def _check_plain(before: Any, after: Mapping[str, Any], path: Path) -> None:
                 _refuse((*path, name), "is not part of its JSON form")
 
 
-def _check_mapping(before: Mapping[Any, Any], after: Any, path: Path) -> None:
-    if not isinstance(after, Mapping):
-        return
+def _check_mapping(before: Mapping[Any, Any], after: Mapping[Any, Any], path: Path) -> None:
     if len(after) != len(before):
         lost = [key for key in before if _key(key, after) not in after]
         _refuse((*path, *map(str, lost[:1])), "is not part of its JSON form")
