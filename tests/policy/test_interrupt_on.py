@@ -134,3 +134,9 @@ def test_malformed_mapping_is_refused(interrupt_on: Any, message: str) -> None:
 def test_args_schema_is_accepted_as_langchain_does() -> None:
     config = {**APPROVE, "args_schema": {"type": "object"}}
     assert judge(Policy.from_interrupt_on({"t": config}), "t").verdict is ASK
+
+
+def test_description_may_be_a_builtin_without_a_signature() -> None:
+    policy = Policy.from_interrupt_on({"write": {**APPROVE, "description": str}})
+    describe: Any = policy.rules[0].description
+    assert "write" in describe(ToolCall("write", {}))

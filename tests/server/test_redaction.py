@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 from served import Serve, Served, mailer, opened
 
-from sayso.redaction import _formats, may_have_secrets, redact, redact_declared
+from sayso.redaction import (
+    _formats,
+    may_have_secrets,
+    redact,
+    redact_declared,
+    render_title,
+    secrets_in,
+)
 from sayso.testing import call, say
 from sayso.text import fingerprint
 
@@ -32,6 +39,7 @@ SECRETS = [
     {"SECRET_KEY": "hunter2", "db_pwd": "hunter2", "api key": "hunter2"},
     {"pin": 471_147},
 ]
+KEYS_ARE_SECRET = {"properties": {"key": {"items": {"writeOnly": True}}}}
 PLAIN: list[Any] = [
     {"to": "ana@example.com", "body": "The password is in the safe."},
     {"tokens_used": 5, "keyboard": "qwerty", "secretary": "Ana", "pin": 5},
@@ -103,6 +111,24 @@ def test_declared_secret_is_masked_for_any_schema_form(said: dict[str, Any]) -> 
     assert ("••••" in str(shown), masked) == (True, False)
     assert "hush" not in str(shown)
     assert "4711" not in str(shown)
+
+
+def test_empty_declared_secret_is_shown_as_empty() -> None:
+    schema = {"properties": {"pin": {"writeOnly": True}, "key": {"writeOnly": True}}}
+    view = redact({"pin": None, "key": ""}, schema)
+    assert (view.value, view.masked) == ({"pin": None, "key": ""}, False)
+
+
+def test_text_with_too_much_to_compare_is_masked_whole() -> None:
+    secrets = secrets_in(({"key": [f"{n:0100}" for n in range(200)]}, KEYS_ARE_SECRET))
+    text = "nothing of it " * 40_000
+    assert redact(text, None, secrets).value != text
+    assert redact(text[:1000], None, secrets).value == text[:1000]
+
+
+def test_title_that_no_longer_fits_is_left_out() -> None:
+    assert render_title("Pay {to}", {"to": "bo"}, None) == "Pay bo"
+    assert render_title("Pay {to}", {"payee": "bo"}, None) == ""
 
 
 def test_recursive_schema_is_redacted_once() -> None:
