@@ -4,26 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from sayso import Gate, Inbox, NotAllowed, Paused, Request
+from sayso import Gate, Inbox, NotAllowed, Paused, Request, Reviewer
 from sayso.audit import verify
-from sayso.engine.people import MOST_SESSIONS
+from sayso.engine.people import MOST_SESSIONS, credential_bytes, rights_of
 from sayso.errors import Conflict, Unauthenticated
 from sayso.inbox import (
     add_person,
     authenticate,
     change_person,
     create_token,
+    directory,
     end_sessions,
     remove_person,
     revoke_token,
     set_stand_in,
 )
-from sayso.inbox.directory import IDLE_SECONDS, new_link, note_use, sign_in
-from sayso.inbox.people import authenticate_session
+from sayso.inbox.accounts import new_code
+from sayso.inbox.directory import (
+    IDLE_SECONDS,
+    Identified,
+    add_passkey,
+    end_provider_sessions,
+    new_link,
+    note_use,
+    sign_in,
+    sign_in_as,
+    sign_out,
+)
+from sayso.inbox.people import authenticate_session, token_hash
+from sayso.rows import Confirmation, Credential, Proven
 from sayso.stores import open_store
 from sayso.stores.base import Store
 from sayso.stores.memory import MemoryStore
@@ -107,6 +121,90 @@ def test_token_changes_no_rights(store: Store, options: dict[str, Any], command:
     create_token(store, "ana", by="ops", groups=("finance",))
     with pytest.raises(NotAllowed, match=command):
         create_token(store, "ana", by="ops", **options)
+
+
+def test_role_is_a_known_one(store: Store) -> None:
+    with pytest.raises(NotAllowed, match="role 'boss': use one of"):
+        add_person(store, "ana", by="ops", role="boss")
+    add_person(store, "ana", by="ops")
+    with pytest.raises(NotAllowed, match="role 'boss': use one of"):
+        change_person(store, "ana", by="ops", role="boss")
+
+
+def test_agent_never_becomes_a_person(store: Store) -> None:
+    add_person(store, "bot", by="ops", role="agent")
+    add_person(store, "ana", by="ops")
+    for name, role in (("bot", "reviewer"), ("ana", "agent")):
+        with pytest.raises(NotAllowed, match="an agent or a person for good"):
+            change_person(store, name, by="ops", role=role)
+
+
+def test_secret_of_a_link_or_code_is_no_token(store: Store) -> None:
+    ana = person(store, "ana")
+    row = store.person("ana")
+    for secret, message in (
+        (new_link(store, "ana"), "open the link in a browser"),
+        (new_code(store, ana, "telegram"), "send it to the bot"),
+    ):
+        with pytest.raises(Unauthenticated):
+            authenticate(store, secret)
+        credential = store.credential(token_hash(secret))
+        assert credential is not None
+        by = Proven("ana", proof=credential.hash)
+        with pytest.raises(Unauthenticated, match=message):
+            rights_of(by, row, credential, None, (), store.now(), store.keys.verify)
+
+
+def test_only_people_get_codes_and_passkeys(store: Store) -> None:
+    add_person(store, "bot", by="ops", role="agent")
+    for by in (Reviewer("ghost"), Reviewer("bot", role="agent")):
+        with pytest.raises(NotAllowed):
+            new_code(store, by, "telegram")
+        with pytest.raises(NotAllowed, match="is no person of this store"):
+            add_passkey(store, by, "key", "")
+    assert store.credentials() == []
+
+
+def test_row_of_a_person_counts_only_with_the_stores_key(store: Store) -> None:
+    """Whoever holds the row key alone can write rows, and give nobody rights."""
+    ana = person(store, "ana", role="admin")
+    row = store.person("ana")
+    assert row is not None
+    forged = row._replace(groups=("finance",))
+    with pytest.raises(Unauthenticated, match="not made with this store's key"):
+        rights_of(ana, forged, None, None, (), store.now(), store.keys.verify)
+    assert rights_of(Reviewer("ana"), row, None, None, (), 0, store.keys.verify).role == "admin"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"person": "eve"},
+        {"public_key": "another"},
+        {"kind": "token"},
+        {"revoked": 1},
+        {"created": -1},
+        {"signature": "none"},
+    ],
+)
+def test_passkey_confirms_only_for_its_person(store: Store, change: dict[str, Any]) -> None:
+    ana = person(store, "ana")
+    row = store.person("ana")
+    assert row is not None
+    passkey = add_passkey(store, ana, "key", "public")
+    confirmation = Confirmation(passkey.hash, "public", {})
+    confirmed = replace(ana, proof="", confirmation=confirmation)
+
+    def rights(passkey: Credential | None) -> Proven:
+        return rights_of(confirmed, row, None, passkey, (), store.now(), store.keys.verify)
+
+    assert rights(passkey).assurance == "passkey"
+    changed = passkey._replace(**change)
+    if "signature" not in change:
+        changed = changed._replace(signature=store.keys.sign(credential_bytes(changed)))
+    for other in (None, changed):
+        with pytest.raises(Unauthenticated, match="this passkey is unknown or revoked"):
+            rights(other)
 
 
 # -- taking away
@@ -261,6 +359,36 @@ def test_sessions_are_limited_and_pruned() -> None:
     assert verify(store).ok
 
 
+def test_provider_ends_every_session_of_a_subject(store: Store) -> None:
+    ana = Identified(("https://idp", "5"), "ana")
+    eve = Identified(("https://idp", "6"), "eve")
+    secrets = [sign_in_as(store, who, signed_in=store.now()) for who in (ana, ana, eve)]
+    end_provider_sessions(store, *ana.origin, session_id="")
+    assert [authenticate_or_none(store, secret) is None for secret in secrets] == [
+        *(True, True, False),
+    ]
+
+
+def test_sign_out_of_an_ended_session_does_nothing(store: Store) -> None:
+    session = sign_in(store, new_link(store, "ana"))
+    for _ in range(2):
+        sign_out(store, session)
+    assert authenticate_or_none(store, session) is None
+
+
+def test_votes_on_every_page_of_requests_are_void(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "_PAGE", 2)
+    ana = person(store, "ana")
+    requests = [asked(store, run=f"r{n}", quorum=2) for n in range(5)]
+    for request in requests:
+        decide(store, request, ana)
+    ended = remove_person(store, "ana", by="ops")
+    assert {call.id for call in ended.votes} == {request.id for request in requests}
+    assert not any(Inbox(store).get_sync(request.id).votes for request in requests)
+
+
 # -- stand-ins
 
 
@@ -282,6 +410,21 @@ def test_stand_in_decides_for_absent_person(away: Store) -> None:
     set_stand_in(away, "ana", "", None, by="ops")
     with pytest.raises(NotAllowed):
         decide(away, asked(away, run="r2", reviewers="group:finance"), ben)
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "seconds", "message"),
+    [
+        ("ana", 60, "cannot decide for 'ana'"),
+        ("bot", 60, "cannot decide for 'ana'"),
+        ("ben", 0, "needs an end in the future"),
+    ],
+)
+def test_unfit_stand_in_is_refused(store: Store, stand_in: str, seconds: int, message: str) -> None:
+    for name, role in (("ana", "reviewer"), ("ben", "reviewer"), ("bot", "agent")):
+        add_person(store, name, by="ops", role=role)
+    with pytest.raises(NotAllowed, match=message):
+        set_stand_in(store, "ana", stand_in, store.now() + seconds * SECOND, by="ops")
 
 
 def test_stand_in_cannot_decide_their_own_request(away: Store) -> None:
