@@ -11,7 +11,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,12 @@ from row_key_thief import authenticate_rows
 
 from sayso import Paused, Tampered, codec
 from sayso.audit import verify
-from sayso.engine.asking import envelope
+from sayso.engine.asking import envelope, signed_bytes
 from sayso.engine.commands import Start
+from sayso.gate import plan as recheck
 from sayso.inbox import add_person
 from sayso.stores.sqlite import SqliteStore
-from sayso.types import Request, Vote
+from sayso.types import Decided, Request, Vote
 
 ANA, BEA = person("ana"), person("bea")
 
@@ -87,6 +88,10 @@ def refused(case: Case, **options: Any) -> None:
     assert not verify(case.store).ok
 
 
+def stored_form(decision: Decided) -> str:
+    return json.dumps(list(asdict(decision).values()))
+
+
 def redigest(case: Case, thief: Thief) -> str:
     """Compute the digest anew, which needs no key."""
     thief.set(args_hash=hashlib.sha256(thief.get("args").encode()).hexdigest())
@@ -121,9 +126,20 @@ def test_forged_decision_is_refused(case: Case, thief: Thief, signature: str) ->
         thief.sql("DELETE FROM call WHERE run = 'x'")
     thief.make_ready()
     at = case.store.now()
-    row = ["approve", "ana", at, "python", "code", request.digest, signature, "", None]
-    thief.set(decision=json.dumps(row), valid_until=at + 86_400_000_000)
+    forged = Decided(
+        type="approve",
+        by="ana",
+        at=at,
+        channel="python",
+        assurance="code",
+        digest=request.digest,
+        signature=signature,
+    )
+    thief.set(decision=stored_form(forged), valid_until=at + 86_400_000_000)
     refused(case)
+    if thief.has_row_key:
+        with pytest.raises(Tampered, match="the signature of ana is wrong"):
+            case.enter(lambda: case.paying()("bo"))
 
 
 def test_no_is_not_a_yes(case: Case, thief: Thief) -> None:
@@ -197,11 +213,30 @@ def test_changed_arguments_with_recomputed_digest_are_refused(
     refused(case)
 
 
-@pytest.mark.parametrize("change", [(0, "edit"), (1, "bea"), (2, 5), (6, "x"), (6, None)], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [
+        *((0, "edit"), (0, "allow"), (0, "grant"), (0, "model"), (0, "none")),
+        *((1, "bea"), (2, 5), (6, "x"), (6, None)),
+    ],
+    ids=str,
+)
 def test_changed_decision_is_refused(case: Case, thief: Thief, change: tuple[int, Any]) -> None:
     case.approved(lambda: case.paying()("bo"))
     thief.decide(change)
     refused(case)
+
+
+def test_signed_word_of_a_model_needs_a_rule_that_lets_it_allow(case: Case) -> None:
+    """Even a process with the key that signs decisions cannot put a model in a person's place."""
+    call = case.store.call(case.approved(lambda: case.paying()("bo")).id)
+    assert call is not None
+    assert call.decision is not None
+    recheck.verify(case.store, call)
+    by_model = replace(call.decision, type="model", by="model:triage")
+    signature = case.store.keys.sign(signed_bytes(by_model))
+    with pytest.raises(Tampered, match="its rule lets no model allow it"):
+        recheck.verify(case.store, call._replace(decision=replace(by_model, signature=signature)))
 
 
 def test_approval_copied_from_another_call_is_refused(case: Case, thief: Thief) -> None:
@@ -227,11 +262,9 @@ def stored_vote(case: Case, request: Request) -> Vote:
     return call.votes[0]
 
 
-def as_decision(vote_made: Vote) -> str:
-    """One person's real vote, put where the outcome stands."""
-    vote = asdict(vote_made)
-    parts = [vote["type"], vote["by"], vote["at"], "python", "token", vote["digest"]]
-    return json.dumps([*parts, vote["signature"], "", None])
+def as_decision(vote: Vote) -> str:
+    """One person's real vote, with its signature, put where the outcome stands."""
+    return stored_form(Decided(**asdict(vote)))
 
 
 @pytest.mark.parametrize("trick", ["plain", "quorum of one", "vote twice", "vote of another"])
@@ -249,6 +282,9 @@ def test_duplicated_vote_fills_no_quorum(case: Case, thief: Thief, trick: str) -
     elif trick == "vote of another":
         thief.set(votes=json.dumps([vote, [vote[0], "bea", *vote[2:]]]))
     refused(case, quorum=2)
+    if thief.has_row_key and trick in ("plain", "vote twice"):
+        with pytest.raises(Tampered, match="1 of 2 people approved it"):
+            case.enter(lambda: case.paying(quorum=2)("bo"))
 
 
 # -- standing yeses

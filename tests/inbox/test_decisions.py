@@ -79,6 +79,14 @@ MALFORMED: dict[str, Callable[[Request], tuple[Any, dict[str, Any]]]] = {
     "a result too deep": lambda r: (r.respond(DEEP), {}),
     "a grant that is none": lambda r: (r.approve(), {"grant": "any"}),
     "a grant with a no": lambda r: (r.reject(), {"grant": {"scope": "any"}}),
+    "a stop that is no boolean": lambda r: (r.reject("no", stop="yes"), {}),
+    "a claim that is none": lambda r: (r.approve(), {"shown": 5}),
+    "a claim without its parts": lambda r: (r.approve(), {"shown": {"seconds": 1}}),
+    "a claim of no time": lambda r: (
+        r.approve(),
+        {"shown": {"seconds": -1, "complete": True}},
+    ),
+    "a claim of no whole": lambda r: (r.approve(), {"shown": {"seconds": 1, "complete": 1}}),
     "a channel that is none": lambda r: (r.approve(), {"channel": None}),
     "a channel of half a character": lambda r: (r.approve(), {"channel": HALF}),
 }
