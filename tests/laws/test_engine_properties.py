@@ -116,7 +116,12 @@ MUTANTS: dict[str, tuple[tuple[Any, ...], str, Any, str]] = {
         "a window was used after",
     ),
     "rejection ends no plan": ((deciding,), "end_trust", _spares("pln_"), "a plan was used after"),
-    "plan covers any call": ((grants,), "_is_step", lambda *_: True, "a plan covered"),
+    "plan covers any call": (
+        (grants,),
+        "_is_step",
+        lambda *_: True,
+        "a plan covered|before its turn",
+    ),
     "step is not taken": ((budgets,), "take_step", lambda *_: {}, "a plan covered"),
     "plan lasts": (
         (proposing, running),
