@@ -141,6 +141,16 @@ class KitWorld:
             return paused.requests[0].id
         raise AssertionError("nobody was asked")
 
+    def question_sync(self, question: sayso.Question) -> str:
+        """Ask a question, and return the request's id."""
+        gate = sayso.Gate(self.store, policy=sayso.Policy([self.rule]), agent="assistant", wait=0)
+        try:
+            with gate.run("q1"):
+                gate.ask_sync(question, risk="low", reviewers="ana")
+        except sayso.Paused as paused:
+            return paused.requests[0].id
+        raise AssertionError("nobody was asked")
+
     def sweep(self) -> bool:
         """Remind people and escalate what is due, as a server does. Return False."""
         for _ in close_overdue(self.store, 100, 5):

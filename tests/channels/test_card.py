@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from sayso.channels.layout import Line, block, name, numbered, rows, wrapped
 from sayso.channels.prompt import as_json, keys_for, parsed, picked, skeleton
 from sayso.channels.screen import console, show
 from sayso.errors import InvalidCall
-from sayso.types import Execution
+from sayso.types import DecisionMade, EarlierRejection, Execution, Opinion
 
 NOW = datetime(2026, 3, 31, 12, 0, tzinfo=UTC)
 
@@ -112,6 +113,62 @@ def test_cancelled_request_shows_the_reason(request_: Request) -> None:
     assert card[card.index("Why it was cancelled") + 1].endswith("paid⟨U+001B⟩ by hand")
     silent = replace(request_, status="cancelled")
     assert "Why it was cancelled" not in drawn(silent)
+
+
+def test_earlier_rejections_are_warned_of(request_: Request) -> None:
+    by_ana = EarlierRejection(id="ref_1", by="ana", at=NOW, message="never\x1b again")
+    silent = EarlierRejection(id="ref_2", by="bo", at=NOW, message="")
+    hidden = EarlierRejection(id="ref_3")
+    at = f"{NOW.astimezone():%Y-%m-%d %H:%M}"
+    warnings = [
+        row
+        for row in drawn(replace(request_, refusals=(by_ana, silent, hidden)))
+        if row.startswith("! ")
+    ]
+    assert warnings == [
+        f"! ana rejected an equal call at {at}: never⟨U+001B⟩ again",
+        f"! bo rejected an equal call at {at}.",
+        "! An equal call was rejected before.",
+    ]
+
+
+def test_risk_and_word_of_a_model_have_reasons(request_: Request) -> None:
+    opinion = Opinion(model="model:triage", answer="ask", reason="a new payee")
+    risky = replace(request_, risk=Risk("high", ("money", "a new payee")), opinion=opinion)
+    shown = "\n".join(drawn(risky))
+    assert "money; a new payee" in shown
+    assert "model:triage answered ask: a new payee" in shown
+
+
+@pytest.mark.parametrize(
+    ("status", "execution", "value", "heading", "result"),
+    [
+        ("approved", Execution("done", 1, {"id": 7}), None, "Result", "id: 7"),
+        ("approved", Execution("failed", 1, "no route"), None, "Error", "no route"),
+        ("responded", Execution("none", 0), "sent by hand", "Result", "sent by hand"),
+        ("responded", Execution("done", 1, "as it ran"), None, "Result", "as it ran"),
+    ],
+)
+def test_closed_request_shows_its_result(
+    request_: Request,
+    status: Any,
+    execution: Execution,
+    value: Any,
+    heading: str,
+    result: str,
+) -> None:
+    decision = DecisionMade(
+        type="respond",
+        by="ana",
+        at=NOW,
+        channel="cli",
+        assurance="token",
+        source="model",
+        value=value,
+    )
+    card = drawn(replace(request_, status=status, execution=execution, decision=decision))
+    assert result in card[card.index(heading) + 1]
+    assert any("respond by ana, a model, not verified" in row for row in card)
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 160, 200])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from kit_world import PAGE, FakeChannel, KitWorld
@@ -15,7 +16,7 @@ import sayso.audit
 from sayso.channels.kit.cards import card_of
 from sayso.channels.kit.courier import read_request
 from sayso.channels.kit.desk import FOREIGN, STALE, Press, button_value
-from sayso.channels.kit.planner import Planner
+from sayso.channels.kit.planner import Planner, delivery_id
 from sayso.channels.kit.service import ChannelService
 from sayso.gate.backend import StoreBackend
 from sayso.inbox import create_token, remove_person, revoke_token, set_stand_in
@@ -68,6 +69,59 @@ async def test_reason_and_edit_are_typed(world: KitWorld) -> None:
         assert answer.text.startswith("Approved with changes by ana")
         assert (await world.inbox.get(second)).args == {"order": "A-17", "euros": 25}
     assert await world.status(first) == "rejected"
+
+
+async def test_late_reply_decides_nothing(world: KitWorld) -> None:
+    world.person("ana", "77")
+    async with world.running():
+        request_id = await world.ask()
+        ((row, _),) = await world.sends(1)
+        press = _press(world, row, "reason")
+        assert world.desk is not None
+        await world.desk.asked(press, "91")
+        waiting = world.store.delivery(delivery_id("telegram", "77", "", "", "reply:91"))
+        assert waiting is not None
+        world.store.put_deliveries([waiting._replace(next_at=world.store.now())])
+        answer = await world.desk.replied(press.account, "77", "91", "too much")
+        assert answer is not None
+        assert answer.text == "That was too long ago: press the button again."
+    assert await world.status(request_id) == "pending"
+
+
+async def test_question_is_answered_with_own_words(world: KitWorld) -> None:
+    world.person("ana", "77")
+    question = sayso.Question("Which colour?", ["red", sayso.Option("sea", 2)], free_text=True)
+    async with world.running():
+        request_id = await asyncio.to_thread(world.question_sync, question)
+        ((row, card),) = await world.sends(1)
+        assert "• sea = 2" in card.text()
+        verbs = [button.verb for button in card.buttons]
+        assert verbs[:3] == ["option-0", "option-1", "answer"]
+        assert (await world.press(row, "answer", "77")).ask == "answer"
+        assert world.desk is not None
+        await world.desk.typed(_press(world, row, "answer"), "green")
+    request = await world.inbox.get(request_id)
+    assert request.decision is not None
+    assert (request.status, request.decision.value) == ("responded", "green")
+
+
+async def test_press_that_comes_second_shows_the_first_decision(world: KitWorld) -> None:
+    """Another person decides between the look at the request and the decision."""
+    world.person("ana", "77")
+    async with world.running():
+        request_id = await world.ask()
+        ((row, _),) = await world.sends(1)
+        decide = world.inbox.decide
+
+        async def decide_second(*args: Any, **options: Any) -> Any:
+            request = await world.inbox.get(request_id)
+            await decide(request, request.reject("no"), by=Reviewer("bo", groups=("finance",)))
+            return await decide(*args, **options)
+
+        world.inbox.decide = decide_second  # type: ignore[method-assign]
+        answer = await world.press(row, "approve", "77")
+        assert answer.text.startswith("Rejected by bo")
+    assert world.counts.decisions == []
 
 
 def _press(world: KitWorld, row: Delivery, verb: str) -> Press:
