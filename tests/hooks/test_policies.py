@@ -48,6 +48,11 @@ READS = [
     "timeout 10 grep -r x .",
     "if [ -f a ]; then cat a; fi",
     "git -C src log --oneline",
+    "[ hello ] && [ a = b ] || ls",
+    "[ ! 3 -gt 2 ]",
+    "find -P . -name x",
+    "nice -n 5 -- ls",
+    "jq --arg name value . package.json",
     "cat <<'EOF'\nrm -rf /\nEOF",
 ]
 WRITES = [
@@ -486,6 +491,15 @@ def test_server_judges_by_the_machine_of_the_agent(
         ("./test", "./test is named by its path, so it may be a program of the project."),
         ("cat .env", ".env may hold credentials."),
         ("touch ../x", "../x is not in the project."),
+        (
+            "[ x -gt 2 ]",
+            "The test 'x -gt 2 ]' is not one that only looks at files and text.",
+        ),
+        ("ls --all=5", "The option --all of ls is not known with a value."),
+        (
+            "echo x > f.txt; cat *.txt",
+            "The command changes files before it uses a pattern of file names.",
+        ),
     ],
 )
 def test_explanation_is_a_sentence(command: str, sentence: str) -> None:
@@ -493,6 +507,29 @@ def test_explanation_is_a_sentence(command: str, sentence: str) -> None:
         why for _, whys in explain_call("Bash", {"command": command, "cwd": CWD}) for why in whys
     ]
     assert sentence in sentences
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "command", "sentence"),
+    [
+        ("CDPATH", "/srv", "cd src", "CDPATH is set, so cd may change to another directory."),
+        ("PATH", ".:/usr/bin", "ls", "PATH contains '.', so ls depends on the directory."),
+        ("PATH", "bin:/usr/bin", "ls", "PATH contains 'bin', so ls depends on the directory."),
+    ],
+)
+def test_variable_that_changes_what_runs_is_asked_about(
+    variable: str, value: str, command: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    test_explanation_is_a_sentence(command, sentence)
+    assert verdict("balanced", "Bash", command=command) == "ask"
+
+
+def test_new_repository_has_no_hooks_and_no_index(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / ".git").mkdir(parents=True)
+    for command in ("git add a.py", "git show HEAD"):
+        assert verdict("balanced", "Bash", cwd=str(project), command=command) == "allow", command
 
 
 @pytest.mark.parametrize(
