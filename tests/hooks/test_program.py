@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -28,7 +29,8 @@ import sayso
 from sayso import Inbox, Policy, Rule
 from sayso.audit import verify
 from sayso.audit.spans import ApprovalSpans
-from sayso.hooks.program import Config
+from sayso.hooks.dialects import parse_payload
+from sayso.hooks.program import Config, HookError, Options, answer_to
 from sayso.hooks.settings import HookOptions, save_config
 from sayso.types import Decision, Request
 
@@ -751,8 +753,14 @@ class Answering:
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
 
 
-OTHER = {"args": {"command": "ls"}, "original": None, "decision": {"type": "approve"}}
 RELEASED = {"id": "req_1", "status": "approved", "execution": {"status": "released"}}
+OTHER = {
+    "args": {"command": "ls"},
+    "original": None,
+    "caller": "",
+    "rule": "",
+    "decision": {"type": "approve", "source": "person", "by": "ana"},
+}
 
 
 @pytest.mark.long
@@ -792,6 +800,40 @@ def deny_malformed(world: World, config: Path, status: int, body: bytes) -> None
     other.server.shutdown()
     other.server.server_close()
     assert (ran.code, ran.said) == (2, {}), body
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"args": {"command": "ls"}}, "answered for a different call"),
+        ({"masked": True, "original": {}, "args": {}}, "hides secrets from agents"),
+        ({"original": {}, "args": {"command": "ls", "cwd": "/etc"}}, "an edit changed cwd"),
+    ],
+)
+def test_unfit_approval_is_an_error(parts: dict[str, Any], message: str) -> None:
+    """The program denies a call for each error."""
+    use = parse_payload(payload("claude_pre"))
+    approved = {**RELEASED, **OTHER, "args": use.shown_args}
+    assert answer_to(use, approved, Options()).verdict == "allow"
+    with pytest.raises(HookError, match=message):
+        answer_to(use, {**approved, **parts}, Options())
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        ("expired", "Nobody decided in time"),
+        ("cancelled", "was cancelled"),
+        ("superseded", "was replaced"),
+        ("approved", r"did not release req_1 \(approved\)"),
+    ],
+)
+def test_request_that_ended_otherwise_denies(status: str, reason: str) -> None:
+    use = parse_payload(payload("claude_pre"))
+    ended = {"id": "req_1", "status": status, "execution": {"status": "none"}, "decision": None}
+    answer = answer_to(use, ended, Options())
+    assert answer.verdict == "deny"
+    assert re.search(reason, answer.reason)
 
 
 @pytest.fixture
