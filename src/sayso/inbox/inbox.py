@@ -772,13 +772,15 @@ class Inbox:
         the grant could not be given.
         """
         call = self._reader.call(_id_of(request))
-        given = new_grant(call, grant, reviewer_of(self.store, by, None), self.store.now())
+        proposed_grant = new_grant(call, grant, reviewer_of(self.store, by, None), self.store.now())
         past, pending = (
-            tuple(map(self._reader.request, covered_calls(self.store, call, given, status)))
+            tuple(
+                map(self._reader.request, covered_calls(self.store, call, proposed_grant, status))
+            )
             for status in ("closed", "pending")
         )
-        replay = self._replay_grant(given, sees)
-        return GrantPreview(given, tuple(grant_scopes(call)), past, pending, replay)
+        replay = self._replay_grant(proposed_grant, sees)
+        return GrantPreview(proposed_grant, tuple(grant_scopes(call)), past, pending, replay)
 
     def _replay_grant(self, grant: Grant, sees: Callable[[Call], bool]) -> Replay:
         since = self.store.now() - _REPLAYED_FOR

@@ -299,13 +299,16 @@ class RequestPage:
     def _in_groups(
         self, calls: Sequence[Piece | None], group: Piece, among: Piece | None = None
     ) -> Piece:
-        (of_call, call_values), (of_group, group_values) = _all_of(calls), group
-        found, found_values = (
-            (f"({among[0]}) AS found CROSS JOIN ", among[1]) if among else ("", [])
-        )
+        of_call, call_values = _all_of(calls)
+        of_group, group_values = group
+        rows = "call"
+        row_values = list[Any]()
+        if among is not None:
+            rows = f"({among[0]}) AS numbers CROSS JOIN call"
+            row_values = among[1]
         counted = (
             f"SELECT request_group, list_status, count(*) AS many, min({END}) AS ends, "
-            f"min(created) AS oldest FROM {found}call WHERE {of_call} "
+            f"min(created) AS oldest FROM {rows} WHERE {of_call} "
             "GROUP BY request_group, list_status"
         )
         text = (
@@ -313,7 +316,7 @@ class RequestPage:
             f"FROM ({counted}) AS counted "
             f"JOIN request_group ON request_group.id = counted.request_group WHERE {of_group}"
         )
-        return text, [*found_values, *call_values, *group_values]
+        return text, [*row_values, *call_values, *group_values]
 
     def _group_is(self, viewer: Viewer, *, whole: bool = True, named: bool = False) -> Piece:
         """Match the groups of the query that a viewer sees as a whole, or (``whole``) does not.
@@ -632,15 +635,15 @@ class RequestPage:
         """Select the calls of a list to count in groups, not more than ``MANY_CALLS``."""
         ordered = sorted(sources, key=lambda source: source.counts[list_status])
         by_id = self._by_id()
-        found = None
+        numbers = None
         if ordered and ordered[0].counts[list_status]:
             calls = ordered[0].calls(list_status)
             checked = ordered if ordered[0].search_keys is None else ordered[1:]
             # The groups are filtered, so that their calls need not be.
             others = [source for source in checked if source.words]
             limited = f"SELECT number FROM ({calls[0]} LIMIT {MANY_CALLS}) AS cut", calls[1]
-            found = self._numbers_of(list_status, limited, others)
-        return _union_of([found, by_id], "UNION") if found or by_id else None
+            numbers = self._numbers_of(list_status, limited, others)
+        return _union_of([numbers, by_id], "UNION") if numbers or by_id else None
 
     def _numbers_of(self, list_status: str, calls: Piece, others: Sequence[_Source]) -> Piece:
         """Select the numbers of those calls that the other sources have as well."""
@@ -1298,15 +1301,16 @@ class SqlReads:
         rows = self._among(sql.LOAD_LISTED_CALLS, ids)
         calls = self._decode.each(call_from, rows)
         listed_at = -len(sql.LISTED.split(", ")) - len(GroupKey._fields) + 1
-        found = []
+        listed_calls = []
         for row, call in zip(rows, calls, strict=True):
             list_status, search_key, _, by, at, opened, held, words, *group = row[listed_at:]
             in_group = None if group[0] is None else tuple(group)
             names = words.split()
             indexed = self._among(_COUNT_WORDS, names, call.id)
             listed = (list_status, search_key, in_group, by, at, opened, held)
-            found.append(ListedCall(call, *listed, words if indexed == [(len(names),)] else None))
-        return found
+            indexed_words = words if indexed == [(len(names),)] else None
+            listed_calls.append(ListedCall(call, *listed, indexed_words))
+        return listed_calls
 
     def call_row(self, call_id: str) -> dict[str, Any] | None:
         columns = f"{sql.CALL}, {sql.LISTED}"

@@ -1,6 +1,6 @@
 """The writes that every SQL store makes in the same way.
 
-A store adds ``_write``, which runs a body in a transaction of its own and commits, and what its
+A store adds ``_write``, which runs a body in a transaction and commits, and what its
 database does in its own way: locks, connections, and how it notices the commits of others.
 """
 
@@ -34,7 +34,7 @@ Probe = Callable[[Any, Rows], bool]
 
 
 class WriteTransaction(SqlTransaction):
-    """A transaction of a store, which also executes statements of its own."""
+    """A transaction of a store, which also executes other statements."""
 
     def execute(self, text: str, values: Sequence[Any] = ()) -> ResultSet:
         raise NotImplementedError
