@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from served import FINANCE_ONLY, FOR_FINANCE, Serve, Served, opened
 from test_feed import reading
 
 import sayso
-from sayso import Policy, Rule
+from sayso import Policy, Rule, open_store
+from sayso.inbox.people import Audience
+from sayso.server.audiences import EventAudiences
 from sayso.testing import ScriptedModel, call, calls, say
 from sayso.types import Reviewer
 
@@ -340,3 +343,23 @@ def test_verification_problems_hide_names_from_other_reviewers(
     assert len(ana["problems"]) == len(root["problems"]) > 0
     assert "layoff-list" in json.dumps(root)
     assert "layoff-list" not in json.dumps(ana)
+
+
+ADMINS_ONLY = Audience(everybody=False, names=frozenset())
+
+
+@pytest.mark.parametrize("table", ["call", "run"])
+def test_events_of_a_changed_row_are_for_admins(tmp_path: Path, table: str) -> None:
+    """The row no longer proves who may see it."""
+    store = open_store(tmp_path / "sayso.db")
+    gate = sayso.Gate(store, agent="desk", wait=0)
+    with pytest.raises(sayso.Paused), gate.run("r1", requester="cleo"):
+        gate.confirm_sync("Publish?")
+    gate.cancel_sync("r1")
+    events = [event for _, event in store.events()]
+    event = next(event for event in events if bool(event.call) is (table == "call"))
+    assert EventAudiences(store).of(event) != ADMINS_ONLY
+    with closing(sqlite3.connect(tmp_path / "sayso.db", isolation_level=None)) as file:
+        file.execute(f"UPDATE {table} SET agent = 'another'")
+    assert EventAudiences(store).of(event) == ADMINS_ONLY
+    store.close()

@@ -110,3 +110,25 @@ def test_conflict_quotes_no_digest(serve: Serve) -> None:
     refused = ana.post(f"/api/requests/{made['id']}/decision", json=body)
     assert (refused.status_code, "revision 1" in refused.text) == (409, True)
     assert made["digest"][:8] not in refused.text
+
+
+def test_result_without_its_call_follows_the_tool() -> None:
+    """Only the end of a conversation is read, and a result names its call by a provider's id."""
+    store = sayso.open_store("memory://")
+    gate = sayso.Gate(store, policy=FOR_FINANCE, agent="desk", wait=0)
+
+    @gate.guard
+    def refund(amount: int, audience: str = "") -> None: ...
+
+    for thread, args in (("t1", FINANCE_ONLY), ("t2", {"amount": 5})):
+        with pytest.raises(sayso.Paused), gate.run(thread):
+            refund(**args)
+    result = {"role": "tool", "call_id": "call_0", "name": "refund", "content": "5 euros"}
+    ana, fin = Reviewer("ana"), Reviewer("fin", ("finance",))
+
+    def withheld(by: Reviewer, thread: str) -> bool:
+        return details.MessageVisibility(store, thread, by).of([result])[0].text
+
+    assert [withheld(by, "t1") for by in (ana, fin)] == [True, False]
+    assert [withheld(by, "t2") for by in (ana, fin)] == [False, False]
+    store.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import sys
 from collections.abc import Iterator
@@ -59,3 +60,26 @@ def test_no_record_can_pass_for_two(text_log: io.StringIO, name: str) -> None:
     assert not any(line.startswith("2026-11-16 12:00:00,000") for line in lines)
     assert sum(not line.startswith("    ") for line in lines) == 2
     assert "\x1b" not in text_log.getvalue()
+
+
+@pytest.mark.usefixtures("text_log")
+def test_unexpected_error_is_only_in_the_log(
+    serve: Serve, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin_logging(as_json=True)
+    served = serve(auth=False)
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a detail")
+
+    monkeypatch.setattr(type(served.store), "grants", broken)
+    answer = served.client().get("/api/grants")
+    assert answer.status_code == 500
+    assert answer.json() == {
+        "error": "InternalError",
+        "message": "internal error: see the server's log",
+    }
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    (line,) = [line for line in lines if line["message"] == "GET /api/grants failed"]
+    assert line["level"] == "error"
+    assert "RuntimeError: a detail" in line["error"]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sqlite3
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -62,6 +64,21 @@ def test_health_reports_lost_database_quickly(database: PostgresServer, serve: S
     while (back := client.get("/readyz")).status_code != 200:
         assert time.monotonic() < ends, back.text
     assert back.json()["store"] == "ok"
+
+
+def test_store_that_cannot_be_read_is_unwell(serve: Serve) -> None:
+    server = serve(auth=False, workers=0)
+    client = server.client()
+    assert client.get("/readyz").status_code == 200
+    with closing(sqlite3.connect(server.store.path, isolation_level=None)) as file:  # type: ignore[attr-defined]
+        file.execute("DROP TABLE refusal")
+    assert client.get("/healthz").json()["status"] == "ok"
+    unready = client.get("/readyz")
+    assert (unready.status_code, unready.json()["status"]) == (503, "unwell")
+    server.store.close()
+    for path in ("/healthz", "/readyz"):
+        closed = client.get(path)
+        assert (closed.status_code, closed.json()["status"]) == (503, "unwell")
 
 
 def test_metrics_count_waiting_requests(serve: Serve) -> None:

@@ -15,7 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from sayso.agent.agent import Resumable, lend_store
@@ -212,10 +212,6 @@ def _by_name(agents: Resumable | Iterable[Resumable], store: Store) -> dict[str,
 
 def _add_pages(app: FastAPI) -> None:
     """Serve the web app. Its page is public: all data comes from the API."""
-    if not (_STATIC / "index.html").is_file():
-        words = "The web app is not built: run `make ui`. The API is at /api.\n"
-        app.add_route("/", lambda _: PlainTextResponse(words), include_in_schema=False)
-        return
     # Only these are compressed: the length of a compressed API answer could tell what is in it.
     assets = GZipMiddleware(StaticFiles(directory=_STATIC / "assets"))
     app.mount("/assets", assets, name="assets")

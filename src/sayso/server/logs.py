@@ -38,14 +38,8 @@ class _Text(logging.Formatter):
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:
-        return _indented(super().formatException(ei))
-
-    def formatStack(self, stack_info: str) -> str:
-        return _indented(super().formatStack(stack_info))
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"    {inline(line)}" for line in text.split("\n"))
+        lines = super().formatException(ei).split("\n")
+        return "\n".join(f"    {inline(line)}" for line in lines)
 
 
 class _Json(logging.Formatter):
@@ -57,9 +51,6 @@ class _Json(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        for name in ("request_id", "status", "seconds"):
-            if hasattr(record, name):
-                line[name] = getattr(record, name)
         if (step := getattr(record, "step", None)) is not None:
             line |= {
                 name: value for name, value in step._asdict().items() if value not in ("", None)
