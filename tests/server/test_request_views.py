@@ -224,3 +224,22 @@ def test_groups_and_list_refuse_the_same_filters(serve: Serve) -> None:
         assert (grouped.status_code, grouped.json()) == (listed_.status_code, listed_.json())
     agent = served.client(served.token("bot", "agent"))
     assert agent.get("/api/requests/groups").status_code == 403
+
+
+def test_search_tells_nothing_of_hidden_requests(serve: Serve) -> None:
+    """Neither a count nor a next page answers whether a request of others has a word."""
+    served = serve(policy=FOR_FINANCE)
+    agent = served.client(served.token("bot", "agent"))
+    ana = served.client(served.token("ana"))
+    opened(agent, key="visible", args={"city": "graz"})
+    for n in range(request_views._MAX_STORE_PAGES + 2):
+        opened(agent, key=f"k{n}", args={**FINANCE_ONLY, "why": "merger in graz"})
+
+    def answers(word: str, **params: Any) -> Any:
+        page = ana.get("/api/requests", params={"q": word, "limit": 1, **params}).json()
+        groups = ana.get("/api/requests/groups", params={"q": word}).json()
+        return len(page["items"]), page["next"], groups["count"], groups["at_least"]
+
+    for sort in ("oldest", "newest", "expiring"):
+        assert answers("merger", sort=sort) == answers("lisbon", sort=sort) == (0, None, 0, False)
+        assert answers("graz", sort=sort) == (1, None, 1, False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -183,3 +185,30 @@ def test_run_is_trusted_by_a_session_and_stopped(serve: Serve) -> None:
     assert page.delete(f"/api/grants/{window['id']}").status_code == 200
     (window,) = page.get(f"/api/runs/{run}").json()["windows"]
     assert (window["live"], window["ended_at"] is None) == (False, False)
+
+
+def test_list_of_runs_tells_nothing_of_hidden_runs(serve: Serve) -> None:
+    server = serve(policy=FOR_FINANCE)
+    agent = server.client(server.token("bot", "agent"))
+    ana = server.client(server.token("ana"))
+    visible = [opened(agent, key=f"visible {n}")["run"] for n in range(2)]
+    hidden = [opened(agent, key=f"k{n}", thread="merger", args=FINANCE_ONLY) for n in range(2)]
+    first = ana.get("/api/runs", params={"limit": 1}).json()
+    assert [run["id"] for run in first["items"]] == visible[1:]
+    assert hidden[0]["run"] not in str(first["next"])
+    second = ana.get("/api/runs", params={"limit": 1, "after": first["next"]}).json()
+    assert [run["id"] for run in second["items"]] == visible[:1]
+    assert second["next"] is None
+    for thread in ("merger", "no such thread"):
+        page = ana.get("/api/runs", params={"thread": thread, "limit": 1}).json()
+        assert page == {"items": [], "next": None}
+
+
+def test_list_of_runs_leaves_out_tampered_ones(serve: Serve, tmp_path: Path) -> None:
+    client = serve(auth=False).client()
+    opened(client, key="k1", tool="pay")
+    kept = opened(client, key="k2", tool="refund")
+    with sqlite3.connect(tmp_path / "sayso.db") as database:
+        database.execute("UPDATE tool SET schema = '{}' WHERE name = 'pay'")
+    page = serve(auth=False).client().get("/api/runs").json()  # of a server that has no tool cached
+    assert [run["id"] for run in page["items"]] == [kept["run"]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from sayso import codec, text
 from sayso.forking import fork_safe_lock
@@ -31,6 +31,9 @@ from sayso.stores.listing import is_for, short
 from sayso.text import inert
 from sayso.types import ASSURANCE, DECISIONS, Json, Request, Reviewer, iso, plain_name
 from sayso.views import request_json
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 _MAX_SUMMARY = 160
 
@@ -228,6 +231,8 @@ def waits_for(request: Request, by: Reviewer) -> bool:
 
 #: How many store pages to read for a reader who may see few of the requests.
 _MAX_STORE_PAGES = 20
+#: The least requests to read at once, so that a reader who asks for few still gets a page.
+_STORE_PAGE = 50
 #: Characters of JSON after which a page ends; the rest is on the next one.
 _MAX_PAGE = 8_000_000
 #: Characters of JSON to cache in all, and for one request.
@@ -237,6 +242,27 @@ _MAX_ENTRY = 20_000
 _MOST_JUDGED = 100
 #: What the requests of a group have in common; each is also a filter of the list.
 _GROUPED = ("kind", "agent", "tool", "risk")
+
+
+def first_visible(
+    read: Callable[[str | None, int], tuple[list[tuple[K, T]], str | None]],
+    is_visible: Callable[[T], object],
+    many: int,
+    after: str | None,
+) -> tuple[list[tuple[K, T]], str | None]:
+    """Return the first rows that a person may see, and where to go on if reading was cut short.
+
+    Ask for one more than a page has. Then only rows that they may see decide whether there is a
+    next page: the others would answer questions about what is in them.
+    """
+    size = max(many, _STORE_PAGE)
+    visible: list[tuple[K, T]] = []
+    for _ in range(_MAX_STORE_PAGES):
+        rows, after = read(after, size)
+        visible += [row for row in rows if is_visible(row[1])]
+        if after is None or len(rows) < size or len(visible) >= many:
+            break
+    return visible[:many], after
 
 
 class CachedRequest(NamedTuple):
@@ -267,27 +293,35 @@ class RequestListCache:
 
         A page is short where finding the rest would take long; ``next`` continues.
         """
-        limit = filters["limit"]
         room = _MAX_PAGE
-        viewer = viewer_of(by, mine=mine)
         entries: list[CachedRequest] = []
-        for _ in range(_MAX_STORE_PAGES):
-            many = limit - len(entries)
-            rows, following = self._reader.page({**filters, "limit": many}, quick=True)
-            for cursor, call in rows:
-                if may_see(by, call) and is_for(viewer, call):
-                    entry = self._entry(call)
-                    if entries and len(entry.json) > room:
-                        following = filters["after"]  # it goes on the next page
-                        limit = len(entries)
-                        break
-                    entries.append(entry)
-                    room -= len(entry.json)
-                filters["after"] = str(cursor)
-            if following is None or len(entries) == limit or len(rows) < many:
+        visible, following = self._visible(by, filters, mine=mine)
+        after = filters["after"]
+        for cursor, call in visible[: filters["limit"]]:
+            entry = self._entry(call)
+            if entries and len(entry.json) > room:
                 break
+            entries.append(entry)
+            room -= len(entry.json)
+            after = str(cursor)
+        if len(entries) < len(visible):
+            following = after
         items = ",".join(_json_for(entry, by) for entry in entries)
         return f'{{"items":[{items}],"next":{to_json(following)}}}'
+
+    def _visible(
+        self, by: Reviewer, filters: Mapping[str, Any], *, mine: bool
+    ) -> tuple[list[tuple[int, Call]], str | None]:
+        """Read one more request than a page has, and where to go on if reading was cut short."""
+        viewer = viewer_of(by, mine=mine)
+
+        def read(after: str | None, many: int) -> tuple[list[tuple[int, Call]], str | None]:
+            return self._reader.page({**filters, "after": after, "limit": many}, quick=True)
+
+        def is_visible(call: Call) -> bool:
+            return may_see(by, call) and is_for(viewer, call)
+
+        return first_visible(read, is_visible, filters["limit"] + 1, filters["after"])
 
     def groups(self, by: Reviewer, filters: dict[str, Any], *, mine: bool) -> dict[str, Json]:
         """Count the requests that this person may see, in groups. Reads the store.
@@ -314,8 +348,9 @@ class RequestListCache:
         count = sum(group.count for group in groups)
         at_least = any(group.at_least for group in groups)
         if not all_groups:  # a text was perhaps not looked for to the end
-            _, following = self._reader.page({**filters, "limit": 1}, quick=True)
-            at_least = following is not None
+            rest = {"after": None, **filters, "limit": 1}
+            visible, following = self._visible(by, rest, mine=mine)
+            at_least = bool(visible) or following is not None
         return {
             "count": count,
             "at_least": at_least,
@@ -337,11 +372,11 @@ class RequestListCache:
         if filters["status"] != "pending":
             return 0
         if count <= _MOST_JUDGED:
-            viewer = viewer_of(by, mine=mine)
-            rows, _ = self._reader.page({**filters, "limit": _MOST_JUDGED}, quick=True)
-            calls = [call for _, call in rows if may_see(by, call) and is_for(viewer, call)]
-            if len(calls) >= count:  # the page has them all
-                return sum(waits_for(self._entry(call).request, by) for call in calls[:count])
+            first = {"after": None, **filters, "limit": _MOST_JUDGED}
+            visible, _ = self._visible(by, first, mine=mine)
+            if len(visible) >= count:  # the page has them all
+                calls = [call for _, call in visible[:count]]
+                return sum(waits_for(self._entry(call).request, by) for call in calls)
         if by.role != "admin":
             return count
         named = Viewer(names=names_of(by), only_theirs=mine)

@@ -6,6 +6,7 @@ import json
 import weakref
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
 from fastapi import Path, Query
@@ -27,7 +28,7 @@ from sayso.server.details import (
     secrets_of_scope,
 )
 from sayso.server.openapi import Routes
-from sayso.server.request_views import request_view, shown_title
+from sayso.server.request_views import first_visible, request_view, shown_title
 from sayso.server.responses import JsonResponse, error_body
 from sayso.server.routes.parameters import After, Agent, Limit, Thread
 from sayso.server.schemas import (
@@ -67,24 +68,29 @@ def list_runs(
     """List runs, newest first."""
     if status is not None and status not in list(RunStatus):
         raise InvalidCall(f"unknown status {status!r:.40}: use {', '.join(RunStatus)}", "status")
-    page = store.runs(status=status, agent=agent, thread=thread, after=after, limit=limit)
-    following = page[-1][0] if len(page) == limit else None
-    items = list(_visible_runs(store, who.reviewer, page))
-    return JsonResponse({"items": items, "next": following})
+    by = who.reviewer
+
+    def read(after: str | None, many: int) -> tuple[list[tuple[str, Run]], str | None]:
+        page = store.runs(status=status, agent=agent, thread=thread, after=after, limit=many)
+        return page, page[-1][0] if len(page) == many else None
+
+    visible, following = first_visible(
+        read, partial(if_readable, _may_see_run, store, by), limit + 1, after
+    )
+    if len(visible) > limit:
+        following = visible[limit - 1][0]
+    views = [if_readable(_listed_run, store, by, run) for _, run in visible[:limit]]
+    return JsonResponse({"items": [view for view in views if view], "next": following})
 
 
-def _visible_runs(
-    store: Store, by: Reviewer, found: list[tuple[str, Run]]
-) -> Iterator[dict[str, Json]]:
-    for _, run in found:
-        if if_readable(_may_see_run, store, by, run):
-            calls = store.calls_of(run.id)
-            secrets = secrets_of_calls(store, calls if run.output or run.stop else ())
-            asked = (call for call in calls if is_request(call) and may_see(by, call))
-            first = next((request_in(store, call) for call in asked), None)
-            title = "" if first is None else shown_title(first)
-            withheld = any(not may_see(by, call) for call in calls)
-            yield run_view(run, secrets, title, withheld=withheld)
+def _listed_run(store: Store, by: Reviewer, run: Run) -> dict[str, Json]:
+    calls = store.calls_of(run.id)
+    secrets = secrets_of_calls(store, calls if run.output or run.stop else ())
+    asked = (call for call in calls if is_request(call) and may_see(by, call))
+    first = next((request_in(store, call) for call in asked), None)
+    title = "" if first is None else shown_title(first)
+    withheld = any(not may_see(by, call) for call in calls)
+    return run_view(run, secrets, title, withheld=withheld)
 
 
 def _may_see_run(store: Store, by: Reviewer, run: Run) -> bool:
