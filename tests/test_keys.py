@@ -41,9 +41,9 @@ def run(*arguments: str) -> str:
 
 @given(st.binary(min_size=1, max_size=64), st.binary(max_size=300))
 def test_keyed_hash_is_hmac(key: bytes, data: bytes) -> None:
-    keyed = keyed_hash(key)
+    keyed = keyed_hash(key, "id")
     keyed(b"something else")
-    assert keyed(data) == hmac.digest(key, data, "sha256")
+    assert keyed(data) == f"id.{hmac.digest(key, data, 'sha256').hex()}"
 
 
 # -- signatures -----------------------------------------------------------------------------------

@@ -69,22 +69,22 @@ _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _BLOCK = 64
 
 
-def keyed_hash(key: bytes) -> Callable[[bytes], bytes]:
-    """Return a function that makes HMAC-SHA256 with a key of at most 64 bytes.
+def keyed_hash(key: bytes, key_id: str) -> Callable[[bytes], str]:
+    """Return a function that makes HMAC-SHA256 with a key of at most 64 bytes, as ``<id>.<hex>``.
 
     It hashes the padded key once (RFC 2104, section 4), which is half of the work for a row.
     """
     padded = key.ljust(_BLOCK, b"\0")
     inner, outer = (hashlib.sha256(bytes(byte ^ pad for byte in padded)) for pad in (0x36, 0x5C))
 
-    def digest(data: bytes) -> bytes:
+    def keyed(data: bytes) -> str:
         within = inner.copy()
         within.update(data)
         around = outer.copy()
         around.update(within.digest())
-        return around.digest()
+        return f"{key_id}.{around.hexdigest()}"
 
-    return digest
+    return keyed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,13 +93,14 @@ class RowKey:
 
     id: str
     text: str = field(repr=False)
-    _mac: Callable[[bytes], bytes] = field(repr=False)
+    #: Returns the MAC of bytes, under the id of this key.
+    mac: Callable[[bytes], str] = field(repr=False)
 
     @classmethod
     def from_secret(cls, secret: bytes, key_id: str | None = None) -> RowKey:
         """Derive the key of rows from a secret."""
         key_id = key_id or _key_id("row", hmac.digest(secret, _ID, "sha256"))
-        mac = keyed_hash(hmac.digest(secret, _ROW, "sha256"))
+        mac = keyed_hash(hmac.digest(secret, _ROW, "sha256"), key_id)
         return cls(key_id, f"row:{key_id}.{_encode(secret)}", mac)
 
     @classmethod
@@ -110,10 +111,6 @@ class RowKey:
         """
         return cls.from_secret(hmac.digest(secret, _ROW, "sha256"), key_id)
 
-    def mac(self, data: bytes) -> str:
-        """Return the MAC of ``data``, under the id of this key."""
-        return f"{self.id}.{self._mac(data).hex()}"
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HmacKey:
@@ -121,8 +118,9 @@ class HmacKey:
 
     id: str
     row: RowKey = field(repr=False)
-    _sign: Callable[[bytes], bytes] = field(repr=False)
-    _link: Callable[[bytes], bytes] = field(repr=False)
+    _sign: Callable[[bytes], str] = field(repr=False)
+    #: Returns the keyed hash of bytes.
+    link: Callable[[bytes], str] = field(repr=False)
     can_sign: ClassVar[bool] = True
 
     @classmethod
@@ -130,20 +128,17 @@ class HmacKey:
         """Derive a key for each domain."""
         key_id = _key_id("hmac", hmac.digest(secret, _ID, "sha256"))
         row = RowKey.derived(secret, key_id)
-        sign, link = (keyed_hash(hmac.digest(secret, part, "sha256")) for part in (_SIGN, _LINK))
+        sign = keyed_hash(hmac.digest(secret, _SIGN, "sha256"), key_id)
+        link = keyed_hash(hmac.digest(secret, _LINK, "sha256"), key_id)
         return cls(key_id, row, sign, link)
 
     def sign(self, data: bytes) -> str:
         """Return the signature of ``data``."""
-        return f"{self.id}.{_encode(self._sign(data))}"
+        return f"{self.id}.{_encode(bytes.fromhex(self._sign(data)[-64:]))}"
 
     def verify(self, data: bytes, signature: str) -> bool:
         """Return whether this key made ``signature`` over ``data``."""
         return _equal(self.sign(data), signature)
-
-    def link(self, data: bytes) -> str:
-        """Return the keyed hash of ``data``."""
-        return f"{self.id}.{self._link(data).hex()}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

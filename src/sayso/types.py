@@ -526,6 +526,10 @@ class Terms(_Written):
     escalate_after: float | None = None
     escalate_to: tuple[str, ...] = ()
 
+    def __hash__(self) -> int:
+        """Hash a few fields: equal terms have equal ones, and there are too many to hash all."""
+        return hash((self.verdict, self.rule, self.description, self.reviewers))
+
     @property
     def decisions(self) -> tuple[str, ...]:
         """What people may decide: what the terms allow, and always a rejection."""
@@ -712,6 +716,7 @@ class EarlierRejection:
     requester: str = field(default="", repr=False)
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteMade:
     """One person's approval of one revision, as people see it."""

@@ -65,7 +65,7 @@ def a_work(**rows: Any) -> UnitOfWork:
         check_link=lambda data, link: link == hashlib.sha256(data).hexdigest(),
         mac=lambda data: f"mac {hashlib.sha256(data).hexdigest()}",
         matches=lambda scope, args: True,
-        salt=lambda: "salt",
+        salt=lambda: b"salt",
     )
     return UnitOfWork(now=NOW, deps=deps, thread=Thread(id="t"), **rows)
 

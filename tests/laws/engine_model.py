@@ -66,10 +66,10 @@ _SPARE_LEASES = (
 def without_salt(store: Any) -> Any:
     """Make a store salt its events alike: salts are random, so equal chains would differ."""
     if hasattr(store, "_parts"):
-        deps = replace(store._parts.deps, salt=lambda: "salt")
+        deps = replace(store._parts.deps, salt=lambda: b"salt")
         store._parts = store._parts._replace(deps=deps)
     else:
-        store._deps = replace(store._deps, salt=lambda: "salt")
+        store._deps = replace(store._deps, salt=lambda: b"salt")
     return store
 
 

@@ -19,6 +19,8 @@ class Needs(NamedTuple):
     """The rows that a store must load before the engine applies a command."""
 
     run: str | None = None
+    #: Nothing of the thread and the run can be in the store yet.
+    fresh: bool = False
     calls: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     #: The calls of the run that these callers may join.
@@ -57,17 +59,21 @@ class Needs(NamedTuple):
 
     def joined(self, more: Needs) -> Needs:
         """Return what both need. At most one run may be named."""
-        pairs = zip(self, more, strict=True)
-        return Needs._make([_both(mine, theirs) if theirs else mine for mine, theirs in pairs])
+        needs = list(self)
+        for place, theirs in enumerate(more):
+            mine = needs[place]
+            if theirs and theirs != mine:
+                needs[place] = _both(mine, theirs) if mine else theirs
+        return Needs._make(needs)
 
 
-def actor_needs(by: Reviewer) -> Needs:
-    """Return the rows that say which rights a person has."""
+def actor_needs(by: Reviewer, **others: Any) -> Needs:
+    """Return the rows that say which rights a person has, and others."""
     proofs: tuple[str, ...] = ()
     if isinstance(by, Proven):
         passkey = "" if by.confirmation is None else by.confirmation.hash
         proofs = tuple(proof for proof in (by.proof, passkey) if proof)
-    return Needs(people=(by.name,), credentials=proofs, absent=(by.name,))
+    return Needs(people=(by.name,), credentials=proofs, absent=(by.name,), **others)
 
 
 def _both(one: Any, other: Any) -> Any:
@@ -187,6 +193,8 @@ class Propose(RunCommand):
     after: int | None = None
     #: The scope of the refusals of a run that this opens (``Run.scope``).
     scope: str = ""
+    #: The run has a new random name. If it exists all the same, nothing is written.
+    fresh: bool = False
 
     @property
     def needs(self) -> Needs:
@@ -208,6 +216,7 @@ class Propose(RunCommand):
                 equals[self.agent, call.tool, call.args_hash] = None
         return Needs(
             run=self.run,
+            fresh=self.fresh,
             keys=tuple([call.key for call in self.calls]),
             callers=tuple(callers),
             grants_for=tuple(sorted(equal_calls)),
@@ -297,7 +306,8 @@ class Decide(CallCommand):
         others: frozenset[CallStatus] = frozenset()
         if self.type == "reject":
             others = OPEN if self.stop else frozenset({CallStatus.ASKED, CallStatus.READY})
-        return actor_needs(self.by)._replace(
+        return actor_needs(
+            self.by,
             run=self.run,
             calls=(self.call,),
             statuses=others,
@@ -378,7 +388,7 @@ class OpenWindow(RunCommand):
 
     @property
     def needs(self) -> Needs:
-        return actor_needs(self.by)._replace(run=self.run, grants=(self.grant,), system=True)
+        return actor_needs(self.by, run=self.run, grants=(self.grant,), system=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,8 +401,9 @@ class GiveGrant(CallCommand):
 
     @property
     def needs(self) -> Needs:
-        return actor_needs(self.by)._replace(
-            run=self.run, calls=(self.call,), grants=(self.grant.id,), system=True
+        calls = (self.call,)
+        return actor_needs(
+            self.by, run=self.run, calls=calls, grants=(self.grant.id,), system=True
         )
 
 
@@ -708,7 +719,7 @@ class LiftRefusal(SystemCommand):
 
     @property
     def needs(self) -> Needs:
-        return actor_needs(self.by)._replace(refusals=(self.refusal,))
+        return actor_needs(self.by, refusals=(self.refusal,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,7 +65,7 @@ class EngineDeps:
     #: The MAC under the row key.
     mac: Callable[[bytes], str]
     matches: Callable[[str, str], bool]
-    salt: Callable[[], str]
+    salt: Callable[[], bytes]
 
 
 class PendingEvent(NamedTuple):
@@ -159,8 +159,10 @@ class UnitOfWork:
 
     def put_run(self, run: Run) -> Run:
         was = self.run
+        if run == was:
+            return run
         self.run = run
-        self.run_touched = self.run_touched or run != was
+        self.run_touched = True
         for name in ("stop", "snapshot", "output", "scope"):
             text = getattr(run, name)
             if text != getattr(was, name, None) and text != "":
@@ -168,8 +170,7 @@ class UnitOfWork:
         return run
 
     def set_run(self, status: RunStatus, **changes: Any) -> Run:
-        run = run_moved(self.run or self.require_run(), status, **changes)
-        return run if run == self.run else self.put_run(run)
+        return self.put_run(run_moved(self.run or self.require_run(), status, **changes))
 
     def put_call(self, call: Call) -> Call:
         """Change a call without moving it."""
@@ -251,20 +252,18 @@ class UnitOfWork:
             fact = self.pending_events[-1]
         fact.body["writes"] = self.writes
 
-    def _chained(self, thread: Thread, *, system: bool) -> Thread:
-        """Add the facts of a chain to it. Return its thread, authenticated."""
+    def _chained(self, thread: Thread, facts: Iterable[PendingEvent]) -> Thread:
+        """Add facts to a chain. Return its thread, authenticated."""
         seq = thread.seq
         head = thread.head
-        for type, actor, run, call, body, of_system in self.pending_events:
-            if of_system is not system:
-                continue
+        for type, actor, run, call, body, _ in facts:
             seq += 1
             # The salt keeps a nulled body from being guessed by its digest. It is nulled with it.
-            body["salt"] = self.deps.salt()
+            body["salt"] = self.deps.salt().hex()
             text = _body(body)
             digest = hashlib.sha256(text.encode()).hexdigest()
-            covered = _link_bytes(head, thread.id, seq, self.now, type, run, call, actor, digest)
-            head = self.deps.link(covered)
+            covered = (head, thread.id, seq, self.now, type, run, call, actor, digest)
+            head = self.deps.link(dumps(covered).encode("utf-8", "surrogatepass"))
             event = (thread.id, seq, self.now, type, actor, text, digest, head, run, call, 0)
             self.events.append(tuple.__new__(Event, event))
         created = thread.created or self.now
@@ -275,19 +274,18 @@ class UnitOfWork:
     def _chain_events(self) -> None:
         # Without an event, a change that is undone by putting the old row back goes undetected.
         silent = set(self.touched_calls)
-        has_facts = False
-        has_system_facts = False
+        facts: list[PendingEvent] = []
+        system_facts: list[PendingEvent] = []
         for fact in self.pending_events:
             silent.discard(fact.call)
-            has_system_facts = has_system_facts or fact.system
-            has_facts = has_facts or not fact.system
+            (system_facts if fact.system else facts).append(fact)
         if silent:
             raise IllegalMove(f"call {min(silent)} changed without an event: report this bug")
-        self.moves_thread = has_facts
-        if has_facts:
-            self.thread = self._chained(self.thread, system=False)
-        if has_system_facts:
-            self.system = self._chained(self.system or Thread(id=SYSTEM_THREAD), system=True)
+        if facts:
+            self.moves_thread = True
+            self.thread = self._chained(self.thread, facts)
+        if system_facts:
+            self.system = self._chained(self.system or Thread(id=SYSTEM_THREAD), system_facts)
 
     def close(self) -> None:
         """Chain the events and authenticate every row to be written. Call this once, at the end.
@@ -395,8 +393,5 @@ def sha256_hex(text: str) -> str:
 def link_bytes(previous: str, event: Event) -> bytes:
     """Return what the hash of an event covers: the event and the hash before it."""
     e = event
-    return _link_bytes(previous, e.thread, e.seq, e.at, e.type, e.run, e.call, e.actor, e.digest)
-
-
-def _link_bytes(*parts: str | int) -> bytes:
-    return dumps(parts).encode("utf-8", "surrogatepass")
+    covered = (previous, e.thread, e.seq, e.at, e.type, e.run, e.call, e.actor, e.digest)
+    return dumps(covered).encode("utf-8", "surrogatepass")

@@ -95,7 +95,7 @@ class RunEntry(Protocol):
         """The name of this process in the run's lease."""
 
     def takes_first_call(self) -> bool:
-        """Return whether this is the first new call of an entry, which may reopen a run."""
+        """Return whether this is the first new call of an entry."""
 
     def inside(self, call: Call) -> AbstractContextManager[None]:
         """Make everything that is asked inside ``with`` belong to this call."""
@@ -385,6 +385,7 @@ class StoreBackend(Backend):
     def _proposal(
         self, entry: RunEntry, plan: Plan, new: NewCall, owner: str | None = None
     ) -> list[Command]:
+        first = entry.takes_first_call()
         command = Propose(
             thread=entry.thread,
             run=entry.name,
@@ -396,8 +397,9 @@ class StoreBackend(Backend):
             lease=round(self.lease_length * 1_000_000),
             hold=entry.hold,
             scope=entry.refusal_scope,
+            fresh=first and entry.fresh,
         )
-        if not entry.takes_first_call():
+        if not first or entry.fresh or entry.hold or entry.steps:
             return [command]
         # An agent that runs its calls itself enters the run for each of them, without new input.
         reopen = Reopen(thread=entry.thread, run=entry.name, same_scope=bool(plan.caller))

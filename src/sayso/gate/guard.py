@@ -50,7 +50,7 @@ class ThisCall:
     original: Mapping[str, Json] | None
 
 
-_this_call: contextvars.ContextVar[ThisCall | None] = os_threads.follow(
+_this_call: contextvars.ContextVar[Call | None] = os_threads.follow(
     contextvars.ContextVar("sayso_this_call", default=None), None
 )
 
@@ -76,7 +76,8 @@ def this_call() -> ThisCall:
     call = _this_call.get()
     if call is None:
         raise SaysoError("this_call() works only inside a guarded function")
-    return call
+    original = None if call.original is None else codec.loads(call.original)
+    return ThisCall(call.run, call.id, call.id, call.attempt, decision_made(call), original)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +215,7 @@ class Guard:
     async def _effect(self, call: Call) -> Any:
         """Run the function with arguments made from the stored bytes alone."""
         args, kwargs = self.signature.load(call.args.encode())
-        with as_this_call(call):
+        with context_value(_this_call, call):
             value = self.function(*args, **kwargs)
             if inspect.isawaitable(value):
                 value = await run_user_coroutine(functools.partial(awaited, value))
@@ -242,9 +243,7 @@ async def preview_text(preview: Callable[..., Any], signature: Signature, args: 
 
 def as_this_call(call: Call) -> AbstractContextManager[None]:
     """Make ``this_call()`` return this call inside ``with``."""
-    original = None if call.original is None else codec.loads(call.original)
-    this_call = ThisCall(call.run, call.id, call.id, call.attempt, decision_made(call), original)
-    return context_value(_this_call, this_call)
+    return context_value(_this_call, call)
 
 
 def as_approved_call(call: Call, store_id: str) -> AbstractContextManager[None]:

@@ -183,9 +183,8 @@ class RunScope:
         return self
 
     def takes_first_call(self) -> bool:
-        """Return whether this is the first new call of the entry, which may reopen a run."""
-        first = next(self._opened) == 0
-        return first and not (self.fresh or self.hold or self.steps)
+        """Return whether this is the first new call of the entry."""
+        return next(self._opened) == 0
 
     @contextmanager
     def inside(self, call: Call | None = None) -> Iterator[None]:

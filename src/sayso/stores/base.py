@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
@@ -690,7 +691,7 @@ def engine_deps(keys: Keyring) -> EngineDeps:
         # A keyring without a row key says what to do about it when a row is written.
         mac=keys.row_key.mac if keys.rows else keys.row_mac,
         matches=matches_scope,
-        salt=lambda: os.urandom(8).hex(),
+        salt=partial(os.urandom, 8),
     )
 
 

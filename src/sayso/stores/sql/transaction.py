@@ -174,8 +174,10 @@ class SqlTransaction:
         ask = self._ask
         lock = self._dialect.lock
         decode = self._decode
-        row = ask(sql.LOAD_THREAD + lock, (thread,))
-        run = ask(sql.LOAD_RUN + lock, (needs.run,)) if needs.run is not None else None
+        row: Answers = [] if needs.fresh else ask(sql.LOAD_THREAD + lock, (thread,))
+        run: Answers | None = None if needs.run is None else []
+        if needs.run is not None and not needs.fresh:
+            run = ask(sql.LOAD_RUN + lock, (needs.run,))
         calls = self._ask_calls(needs, run)
         if needs.spends and needs.calls:
             # A call that starts was decided, and its run claimed, so there are later events.

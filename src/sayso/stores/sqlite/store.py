@@ -31,7 +31,7 @@ from sayso.engine.unit_of_work import COUNTERS
 from sayso.errors import Conflict, StoreClosed, StoreError
 from sayso.forking import no_fork, process, renew_in_child
 from sayso.keys import Keyring
-from sayso.rows import Call, Event, Run, Thread
+from sayso.rows import SYSTEM_THREAD, Call, Event, Run, Thread
 from sayso.stores.base import (
     Boundary,
     Hub,
@@ -172,7 +172,8 @@ class RowCache:
         self.calls: dict[str, Call] = {}
         #: The ids of these calls by run and key.
         self.ids: dict[tuple[str, str], str] = {}
-        #: Queries for people, grants and refusals that returned no rows, with their parameters.
+        #: Queries for people, grants, refusals and events of the system thread that returned no
+        #: rows, with their parameters.
         self.empty: set[tuple[str, Sequence[Any]]] = set()
         self._version: int | None = None
 
@@ -202,7 +203,8 @@ class RowCache:
             self.threads[work.thread.id] = work.thread
         if work.system is not None:
             self.threads.pop(work.system.id, None)
-        if work.touched_people or work.touched_grants or work.touched_refusals:
+        is_common = work.system is not None or work.thread.id == SYSTEM_THREAD
+        if is_common or work.touched_people or work.touched_grants or work.touched_refusals:
             self.empty = set()
         if work.run is not None and work.run_touched:
             self.runs[work.run.id] = work.run
@@ -224,7 +226,9 @@ class RowCache:
 
 
 #: Queries without rows in most stores.
-_OFTEN_EMPTY = frozenset({sql.LOAD_ACTOR, sql.LOAD_GRANTS_FOR, sql.LOAD_REFUSALS_FOR})
+_OFTEN_EMPTY = frozenset(
+    {sql.LOAD_ACTOR, sql.LOAD_GRANTS_FOR, sql.LOAD_REFUSALS_FOR, sql.LOAD_SYSTEM_EVENTS}
+)
 
 
 class CachedTransaction(SqliteTransaction):
