@@ -88,7 +88,10 @@ def loads(data: str | bytes) -> Any:
     """Parse JSON that this package stored."""
     text = data.decode() if isinstance(data, bytes) else data
     # What we write has no space around it, and skipping space takes as long as a short value.
-    value, end = _PLAIN.raw_decode(text)
+    try:
+        value, end = _scan(text, 0)
+    except StopIteration:
+        return json.loads(text)  # it says what is wrong
     return value if end == len(text) else json.loads(text)
 
 
@@ -149,7 +152,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _STRICT = json.JSONDecoder(object_pairs_hook=_unique)
-_PLAIN = json.JSONDecoder()
+_scan = json.JSONDecoder().scan_once
 
 
 #: If all keys are ASCII and no number is a float, this writes the RFC 8785 bytes, several times

@@ -802,6 +802,8 @@ def json_encoder(*, sort_keys: bool = False) -> Callable[[object], str]:
 
 #: Writes compact JSON for a row of our own.
 dumps = json_encoder()
+#: The same, with keys in order.
+sorted_dumps = json_encoder(sort_keys=True)
 
 
 def names_text(names: tuple[str, ...]) -> str:

@@ -295,18 +295,20 @@ def _writing(store: Writable, commands: Sequence[Any]) -> asyncio.Future[list[An
 # -- sync twins
 
 
-def _on_a_loop() -> SaysoError:
-    return SaysoError(
-        "a _sync method was called on a running event loop, which it would block: "
-        "await the method without _sync, or call it in a thread (asyncio.to_thread)"
-    )
+_REFUSED = (
+    "a _sync method was called on a running event loop, which it would block: "
+    "await the method without _sync, or call it in a thread (asyncio.to_thread)"
+)
 
 
-def run_sync(body: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end in this OS thread, without a loop."""
+def run_sync(body: Coroutine[Any, Any, T], refused: str = _REFUSED) -> T:
+    """Run a coroutine to its end in this OS thread, without a loop.
+
+    Raises ``SaysoError`` with the text ``refused`` on an event loop.
+    """
     if on_loop():
         body.close()
-        raise _on_a_loop()
+        raise SaysoError(refused)
     token = _direct.set(True)
     try:
         body.send(None)
@@ -345,7 +347,7 @@ class context_value(Generic[T]):
 def run_on_own_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine that needs a loop in this OS thread, on a new loop."""
     if on_loop():
-        raise _on_a_loop()
+        raise SaysoError(_REFUSED)
     with context_value(_own_loop, True), asyncio.Runner() as runner:
         return runner.run(make())
 
@@ -363,7 +365,7 @@ def stream_twin(
 
     def sync(self: S, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         if on_loop():
-            raise _on_a_loop()
+            raise SaysoError(_REFUSED)
         make: Callable[P, AsyncIterator[T]] = getattr(self, name)
         return _read_on_own_loop(make(*args, **kwargs), at_end)
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from sayso import codec
-from sayso.engine.asking import envelope, signed_bytes
+from sayso.engine.asking import request_digest, signed_bytes
 from sayso.engine.moves import MOVES
 from sayso.engine.unit_of_work import COUNTERS, link_bytes
 from sayso.rows import LIVE, Call, CallStatus, Event, Run, RunStatus, Thread
@@ -204,7 +204,7 @@ def check_call(call: Call) -> None:
 def check_signatures(store: Store, call: Call) -> None:
     """Check the MAC and digest of a call, and the signatures of the people who approved it."""
     assert not row_wrong(store.keys, call), f"{call.id}: bad MAC"
-    assert codec.digest(envelope(call)) == call.digest, f"{call.id} does not match its digest"
+    assert request_digest(call) == call.digest, f"{call.id} does not match its digest"
     decision = call.decision
     if call.status not in (_S.ASKED, _S.READY, _S.RUNNING) or decision is None:
         return

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 import sayso.engine
+from sayso import codec
 from sayso.engine import COMMANDS, EngineDeps, UnitOfWork, apply, commands
-from sayso.engine.asking import doubt_envelope, envelope, terms_bound
+from sayso.engine.asking import doubt_envelope, envelope, request_digest, terms_bound
 from sayso.engine.commands import Command, NewCall, Propose, ReadRun, Record, Start
 from sayso.engine.moves import MOVES, RUN_MOVES, IllegalMove, moved, run_moved
 from sayso.engine.running import refresh_run, wake
@@ -180,6 +181,7 @@ COMPUTING = {
     "dataclasses",
     "decimal",
     "enum",
+    "functools",
     "hashlib",
     "struct",
     "json",
@@ -338,10 +340,16 @@ def test_envelope_ignores_outcomes(change: dict[str, Any]) -> None:
     assert envelope(a_call(**change)) == envelope(a_call())
 
 
+def test_envelope_is_canonical_json() -> None:
+    terms = Terms(reviewer="model:a", plan=True, reviewers=("ana", "group:ü"))
+    text = envelope(a_call(terms=terms, key='a "b"\\é'))
+    assert codec.canonical(codec.loads(text)).decode() == text
+
+
 def test_doubt_binds_its_attempt() -> None:
     doubts = [digest(doubt_envelope(a_call(digest=d, attempt=n))) for d in "ab" for n in (1, 2)]
     assert len(set(doubts)) == 4
-    assert digest(envelope(a_call())) not in doubts
+    assert request_digest(a_call()) not in doubts
 
 
 # -- how a run's state follows from its calls

@@ -19,9 +19,9 @@ import pytest
 from cases import RUN, Case, person
 from row_key_thief import authenticate_rows
 
-from sayso import Paused, Tampered, codec
+from sayso import Paused, Tampered
 from sayso.audit import verify
-from sayso.engine.asking import envelope, signed_bytes
+from sayso.engine.asking import request_digest, signed_bytes
 from sayso.engine.commands import Start
 from sayso.gate import plan as recheck
 from sayso.inbox import add_person
@@ -98,7 +98,7 @@ def redigest(case: Case, thief: Thief) -> str:
     with case.store.snapshot() as rows:
         call = rows.call(thief.get("id"))
     assert call is not None
-    digest = codec.digest(envelope(call))
+    digest = request_digest(call)
     thief.set(digest=digest)
     return digest
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import sayso
-from sayso import AlreadyDecided, Gate, Inbox, Paused, StoreError, Tampered, codec
-from sayso.engine.asking import envelope
+from sayso import AlreadyDecided, Gate, Inbox, Paused, StoreError, Tampered
+from sayso.engine.asking import request_digest
 from sayso.engine.commands import Recover
 from sayso.engine.row_macs import row_mac
 from sayso.inbox import create_token
@@ -237,7 +237,7 @@ def test_lowered_terms_with_new_digest_are_refused(database: Database) -> None:
     with database.store.snapshot() as rows:
         row = rows.call(request.id)
     assert row is not None
-    database.sql("UPDATE call SET digest = ?", codec.digest(envelope(row)))
+    database.sql("UPDATE call SET digest = ?", request_digest(row))
     with pytest.raises(Tampered, match=request.id):
         Inbox(database.reopen()).get_sync(request.id)
 

@@ -73,5 +73,4 @@ def _decision(event: Event) -> Json:
 
 def _content(call: Call) -> dict[str, Json]:
     """Return what was seen, as the texts whose hashes were signed."""
-    text = codec.canonical(envelope(call)).decode()
-    return {"digest": call.digest, "envelope": text, "arguments": call.args}
+    return {"digest": call.digest, "envelope": envelope(call), "arguments": call.args}

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from sayso import codec
 from sayso.audit.chain import DAMAGE_ERRORS, reason_of
-from sayso.engine.asking import ENVELOPE_VERSION, envelope, signed_bytes
+from sayso.engine.asking import ENVELOPE_VERSION, request_digest, signed_bytes
 from sayso.engine.deciding import model_may_allow
 from sayso.engine.moves import MOVES, RUN_MOVES
 from sayso.engine.unit_of_work import COUNTERS, messages_hash
@@ -543,7 +543,7 @@ def call_mismatches(call: Call, expected: ExpectedCall, keys: Keyring) -> list[s
         }
         mismatches = [name for name, does_match in matches.items() if not does_match]
         # The digest covers the rest: terms, binds, nonce, agent, revision, tool digest.
-        if not mismatches and codec.digest(envelope(call)) != call.digest:
+        if not mismatches and request_digest(call) != call.digest:
             mismatches.append("terms, or another column under its digest")
         if not mismatches and keys.rows and row_wrong(keys, call):
             mismatches.append("another column under its MAC")

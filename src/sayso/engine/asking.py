@@ -10,23 +10,25 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from sayso.engine.commands import Escalate, Remind
 from sayso.engine.unit_of_work import UnitOfWork
-from sayso.rows import Call, CallStatus, dumps
+from sayso.rows import Call, CallStatus, dumps, sorted_dumps
 from sayso.types import Decided, Micros, Terms, Verdict, Vote
 
 ENVELOPE_VERSION = 1
 
 
-def envelope(call: Call) -> dict[str, object]:
-    """Return everything that a person is shown. Its RFC 8785 hash is the request's digest.
+def envelope(call: Call) -> str:
+    """Return everything that a person is shown, as RFC 8785 JSON.
 
     The tool's digest covers its name, schema, description, title and version; a question is in the
-    arguments. Texts of any length are included as hashes. Keys in order are sorted faster.
+    arguments. Texts of any length are included as hashes.
     """
-    return {
+    # Split at the terms, which many calls have in common.
+    first = {
         "agent": call.agent,
         "args": call.args_hash,
         "binds": call.binds,
@@ -42,7 +44,8 @@ def envelope(call: Call) -> dict[str, object]:
         "requester": call.requester,
         "revision": call.rev,
         "run": call.run,
-        "terms": terms_bound(call.terms),
+    }
+    last = {
         "thread": call.thread,
         "title": _hashed(call.title) if call.title else "",
         "tool": call.tool,
@@ -50,10 +53,21 @@ def envelope(call: Call) -> dict[str, object]:
         "version": ENVELOPE_VERSION,
         "written": _hashed(call.written) if call.written else "",
     }
+    return f'{dumps(first)[:-1]},"terms":{_terms_text(call.terms)},{dumps(last)[1:]}'
+
+
+def request_digest(call: Call) -> str:
+    """Return the digest of a request: the hash of its envelope."""
+    return hashlib.sha256(envelope(call).encode()).hexdigest()
 
 
 def _hashed(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@lru_cache(maxsize=256)
+def _terms_text(terms: Terms) -> str:
+    return sorted_dumps(terms_bound(terms))
 
 
 def terms_bound(terms: Terms) -> dict[str, object]:
@@ -109,9 +123,9 @@ def signed(work: UnitOfWork, decided: Decided) -> Decided:
     return replace(decided, signature=work.deps.sign(signed_bytes(decided)))
 
 
-def digested(work: UnitOfWork, call: Call) -> Call:
+def digested(call: Call) -> Call:
     """Return the call with the digest of what people would see of it now."""
-    return call._replace(digest=work.deps.digest(envelope(call)))
+    return call._replace(digest=request_digest(call))
 
 
 def revise(work: UnitOfWork, call: Call, actor: str, **changes: Any) -> Call:
@@ -122,7 +136,7 @@ def revise(work: UnitOfWork, call: Call, actor: str, **changes: Any) -> Call:
 def renew(work: UnitOfWork, call: Call, event: str, actor: str, **changes: Any) -> Call:
     """Make a new revision on which nobody has decided. What was decided before is void."""
     call = call._replace(rev=call.rev + 1, votes=(), decision=None, valid_until=None, **changes)
-    call = work.put_call(digested(work, call))
+    call = work.put_call(digested(call))
     about = {"revision": call.rev, "digest": call.digest, "args": call.args_hash}
     work.emit(event, actor=actor, call=call, **about, **_timers(call))
     return call
@@ -143,7 +157,7 @@ def ask(
     if steps != (None, None, None, None):
         call = _with_timers(work, call)
         timers = _timers(call)
-    call = work.put_call(digested(work, call))
+    call = work.put_call(digested(call))
     work.emit(
         event,
         actor=f"agent:{call.agent}",

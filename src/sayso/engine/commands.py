@@ -57,6 +57,11 @@ class Needs(NamedTuple):
     #: Also the people who voted for these calls, and the directory.
     voters: bool = False
 
+    @property
+    def of_people(self) -> bool:
+        """Whether it needs rows of people, or their credentials."""
+        return bool(self.people or self.credentials or self.credentials_of or self.voters)
+
     def joined(self, more: Needs) -> Needs:
         """Return what both need. At most one run may be named."""
         needs = list(self)
@@ -402,9 +407,7 @@ class GiveGrant(CallCommand):
     @property
     def needs(self) -> Needs:
         calls = (self.call,)
-        return actor_needs(
-            self.by, run=self.run, calls=calls, grants=(self.grant.id,), system=True
-        )
+        return actor_needs(self.by, run=self.run, calls=calls, grants=(self.grant.id,), system=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -214,7 +214,7 @@ def _decided_by_rule(
     No person did, so the decision is not signed. The row's MAC covers it, and the policy, or the
     grant with its own signature, is checked again before the start.
     """
-    call = digested(work, call)
+    call = digested(call)
     decided = Decided(
         type=decision,
         by=by,

@@ -31,7 +31,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from sayso.engine.asking import ask_again, envelope, revise
+from sayso.engine.asking import ask_again, request_digest, revise
 from sayso.engine.commands import Decide, LiftRefusal, NotePrompt
 from sayso.engine.effects import is_remote
 from sayso.engine.people import present
@@ -172,8 +172,7 @@ def seen_before_refusals(work: UnitOfWork, call: Call, command: Decide) -> bool:
             return False
         rev = call.rev - number
         refusals = call.refusals[number:]
-        earlier = envelope(call._replace(rev=rev, refusals=refusals))
-        if command.seen_digest == work.deps.digest(earlier):
+        if command.seen_digest == request_digest(call._replace(rev=rev, refusals=refusals)):
             return True
     return False
 

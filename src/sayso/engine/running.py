@@ -286,9 +286,10 @@ def start_read(work: UnitOfWork, call: Call, owner: str) -> Call:
 
 def reads_under_lease(work: UnitOfWork, call: Call) -> bool:
     """Return whether the process that holds the run started this read."""
+    if not call.is_read or call.status is not CallStatus.READY:
+        return False
     run = work.require_run()
-    ours = call.token != 0 and call.token == run.token and run.leased(work.now)
-    return call.is_read and call.status is CallStatus.READY and ours
+    return call.token != 0 and call.token == run.token and run.leased(work.now)
 
 
 def record_read(work: UnitOfWork, call: Call, command: commands.Record) -> Call:

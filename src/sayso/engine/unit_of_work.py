@@ -33,11 +33,9 @@ from sayso.rows import (
     Tool,
     call_values,
     dumps,
-    json_encoder,
+    sorted_dumps,
 )
 from sayso.types import Grant, Micros, Refusal, look_of
-
-_body = json_encoder(sort_keys=True)
 
 T = TypeVar("T", Budget, EffectKey, Person, Credential)
 
@@ -260,7 +258,7 @@ class UnitOfWork:
             seq += 1
             # The salt keeps a nulled body from being guessed by its digest. It is nulled with it.
             body["salt"] = self.deps.salt().hex()
-            text = _body(body)
+            text = sorted_dumps(body)
             digest = hashlib.sha256(text.encode()).hexdigest()
             covered = (head, thread.id, seq, self.now, type, run, call, actor, digest)
             head = self.deps.link(dumps(covered).encode("utf-8", "surrogatepass"))

@@ -553,7 +553,7 @@ async def policy_terms(
     rules = policy_in_force(gate, policy)
     judging = rules.judge(call, agent=gate.agent, now=now, own=own, needs_approval=needs_approval)
     terms = await run_judging(judging)
-    if needs_approval is True:
+    if needs_approval is True and terms.preset:
         terms = ask_despite_preset(terms)
     if gate.observer is not None:
         second = partial(

@@ -24,7 +24,6 @@ from sayso.sync import (
     awaited,
     call_within,
     context_value,
-    on_loop,
     run_sync,
     run_user_coroutine,
 )
@@ -113,16 +112,14 @@ class Guard:
                 return await self._call(args, kwargs)
 
         else:
+            blocks_loop = (
+                f"{self.tool.name}() is guarded and not async, so it would block the running "
+                f"event loop: await asyncio.to_thread({self.tool.name}, ...), or make it async"
+            )
 
             @functools.wraps(self.function)
             def guarded(*args: Any, **kwargs: Any) -> Any:
-                if on_loop():
-                    raise SaysoError(
-                        f"{self.tool.name}() is guarded and not async, so it would block the "
-                        f"running event loop: await asyncio.to_thread({self.tool.name}, ...), "
-                        "or make it async"
-                    )
-                return run_sync(self._call(args, kwargs))
+                return run_sync(self._call(args, kwargs), blocks_loop)
 
         guarded.guard = self  # type: ignore[attr-defined]
         return guarded

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sayso import codec
-from sayso.engine.asking import doubt_envelope, envelope, signed_bytes
+from sayso.engine.asking import doubt_envelope, request_digest, signed_bytes
 from sayso.engine.commands import Cancel, NewCall, Reask
 from sayso.engine.deciding import model_may_allow
 from sayso.engine.effects import key_of, shown_key
@@ -196,7 +196,7 @@ def verify(store: Store, call: Call) -> None:
     """
     if codec.sha256(call.args.encode()) != call.args_hash:
         raise _tampered(call, "its arguments were changed")
-    if codec.digest(envelope(call)) != call.digest:
+    if request_digest(call) != call.digest:
         raise _tampered(call, "it does not match its digest")
     decision = call.decision
     if decision is None or decision.type not in _BY_PERSON | _BY_RULE | _BY_MODEL:

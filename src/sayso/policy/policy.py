@@ -235,7 +235,7 @@ class Policy:
             terms = _separate_requester(own, verdict=verdict, policy=self.digest, rule=name)
         if trace is not None:
             trace.append(RuleResult(None, name, "", declared))
-        return _with_failed(failed, terms)
+        return terms if failed is None else _with_failed(failed, terms)
 
 
 def _deep_copy(value: Json) -> Any:

@@ -23,7 +23,7 @@ from sayso.redaction import PLACEHOLDER, may_have_secrets, redact, secrets_in
 from sayso.rows import Call, CallStatus, Tool
 from sayso.stores.base import ListedCall, Query, SearchKey, Viewer
 from sayso.types import MODEL, SECOND, Json, Micros, RequestStatus, plain_name
-from sayso.views import public_status
+from sayso.views import is_request, public_status
 
 #: The list statuses of open requests; an index names them.
 OPEN = ("asked", "in_doubt")
@@ -140,7 +140,7 @@ def words_of(call: Call, tool: Tool | None) -> str:
     Long and masked values are left out, and so is every word of a call that no person was asked
     about.
     """
-    if list_status_of(call) == UNASKED:
+    if not is_request(call):
         return ""
     texts = (call.args, call.original or "", call.written or "")
     is_short = sum(map(len, texts)) <= _LONGEST_CACHED

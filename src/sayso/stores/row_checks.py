@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from sayso import codec
-from sayso.engine.asking import doubt_envelope, envelope, signed_bytes
+from sayso.engine.asking import doubt_envelope, request_digest, signed_bytes
 from sayso.engine.row_macs import FIELDS, AuthenticRow, row_bytes
 from sayso.errors import Tampered, UnknownKey
 from sayso.keys import Keyring
@@ -67,7 +67,7 @@ def answer_wrong(keys: Keyring, call: Call) -> str:
     if not is_answer or decision is None or decision.type != "respond":
         return ""
     answers = (call.digest, codec.digest(doubt_envelope(call)))
-    if decision.digest not in answers or codec.digest(envelope(call)) != call.digest:
+    if decision.digest not in answers or request_digest(call) != call.digest:
         return f"{decision.by} answered another request"
     if call.result != decision.value:
         return f"its result is not what {decision.by} answered"

@@ -175,25 +175,18 @@ class SqlTransaction:
         lock = self._dialect.lock
         decode = self._decode
         row: Answers = [] if needs.fresh else ask(sql.LOAD_THREAD + lock, (thread,))
-        run: Answers | None = None if needs.run is None else []
-        if needs.run is not None and not needs.fresh:
-            run = ask(sql.LOAD_RUN + lock, (needs.run,))
+        run = self._ask_run(needs)
         calls = self._ask_calls(needs, run)
         if needs.spends and needs.calls:
             # A call that starts was decided, and its run claimed, so there are later events.
             marks = ", ".join("?" * len(needs.calls))
             self._later = ask(sql.LOAD_EVENTS_SINCE_CALLS.format(marks), (thread, *needs.calls))
             self._later_than = frozenset(needs.calls)
-        # A run that is known not to exist has no grants.
-        of_run = RUN_TOOL + ("" if run == [] else needs.run or "")
-        grants = [ask(sql.LOAD_GRANTS_FOR + lock, (*pair, of_run)) for pair in needs.grants_for]
-        if needs.run_grants:
-            grants.append(ask(sql.LOAD_GRANTS_OF_RUN + lock, (needs.run, of_run)))
-        grants += [ask(sql.LOAD_GRANT + lock, (grant,)) for grant in needs.grants]
+        grants = self._ask_grants(needs, run)
         refusals = self._ask_refusals(needs)
-        grants += [ask(sql.LOAD_GRANTS_BY + lock, (name,)) for name in needs.grants_by]
         system = ask(sql.LOAD_THREAD + lock, (SYSTEM_THREAD,)) if needs.system else None
-        people = self._ask_people(needs)  # after the system thread, as commands about people do
+        # After the system thread, as commands about people do.
+        people = self._ask_people(needs) if needs.of_people else None
         time = self._ask_time()
 
         now = self._read_time(time)  # first: in a store of another version, no row is checked
@@ -214,8 +207,30 @@ class SqlTransaction:
         self._load_refusals(work, refusals)
         if system is not None:
             work.system = self._thread(SYSTEM_THREAD, system)
-        self._load_people(work, needs, people)
+        if people is not None:
+            self._load_people(work, needs, people)
         return work
+
+    def _ask_run(self, needs: Needs) -> Answers | None:
+        if needs.run is None:
+            return None
+        return [] if needs.fresh else self._ask(sql.LOAD_RUN + self._dialect.lock, (needs.run,))
+
+    def _ask_grants(self, needs: Needs, run: Answers | None) -> list[Answers]:
+        ask = self._ask
+        lock = self._dialect.lock
+        # A run that is known not to exist has no grants.
+        of_run = RUN_TOOL + ("" if run == [] else needs.run or "")
+        grants: list[Answers] = []
+        for pair in needs.grants_for:
+            grants.append(ask(sql.LOAD_GRANTS_FOR + lock, (*pair, of_run)))
+        if needs.run_grants:
+            grants.append(ask(sql.LOAD_GRANTS_OF_RUN + lock, (needs.run, of_run)))
+        for grant in needs.grants:
+            grants.append(ask(sql.LOAD_GRANT + lock, (grant,)))
+        for name in needs.grants_by:
+            grants.append(ask(sql.LOAD_GRANTS_BY + lock, (name,)))
+        return grants
 
     def _ask_people(self, needs: Needs) -> _PeopleAnswers:
         ask = self._ask
@@ -443,6 +458,8 @@ class SqlTransaction:
         for message in work.messages:
             self._write(sql.ADD_MESSAGE, message)
         self._save_rest(work)
+        if work.touched_people or work.touched_credentials or work.dropped_credentials:
+            self._save_people(work)
 
     def _save_rest(self, work: UnitOfWork) -> None:
         for grant in work.touched_grants.values():
@@ -463,7 +480,6 @@ class SqlTransaction:
             self._write(ADD_TOOL, tool)
         if self.new_keys:
             add_search_keys(self._write, self.new_keys)
-        self._save_people(work)
 
     def _save_people(self, work: UnitOfWork) -> None:
         for person in work.touched_people.values():

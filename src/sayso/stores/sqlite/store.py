@@ -281,9 +281,9 @@ class CachedTransaction(SqliteTransaction):
             if call is None or (spends and (call.grant or call.terms.limits)):
                 return None
             calls[call_id] = call
-        now = self._read_time(None)
-        work = UnitOfWork(now=now, deps=self._deps, thread=thread, run=run, calls=calls)
-        if needs.people or needs.credentials or needs.credentials_of or needs.voters:
+        assert self._clock is not None
+        work = UnitOfWork(self._clock(), self._deps, thread, run, calls)
+        if needs.of_people:
             self._load_people(work, needs, self._ask_people(needs))
         if needs.refusals_of_calls or needs.refusals_for:
             self._load_refusals(work, self._ask_refusals(needs, calls.values()))
@@ -431,8 +431,9 @@ class SqliteStore(SqlStore, SqliteReads):
         return result
 
     def transact(self, *commands: Command) -> list[Any]:
+        name = "" if self.boundary is None else commit_name(commands)
         body = partial(run_commands, commands=commands)
-        results: list[Any] = self._submit(Operation(commit_name(commands), body))[0]
+        results: list[Any] = self._submit(Operation(name, body))[0]
         return results
 
     def _transact_soon(self, future: asyncio.Future[list[Any]], *commands: Command) -> bool:
@@ -454,7 +455,8 @@ class SqliteStore(SqlStore, SqliteReads):
                 operation.error = raised
             resolve(future, operation.result, operation.error)
 
-        self._writer_thread.put(Operation(commit_name(commands), body, then))
+        name = "" if self.boundary is None else commit_name(commands)
+        self._writer_thread.put(Operation(name, body, then))
         return True
 
     # ``sayso.sync`` finds it here, and not if a subclass or a test has replaced ``transact``.
@@ -616,8 +618,8 @@ class SqliteStore(SqlStore, SqliteReads):
         for transaction in transactions:
             newest = newest.after(transaction.events)
         # A renewal adds no events, and takes no longer than it has to. A seal is one already.
-        is_apart = all(operation.name in ("renew", "seal", _HEARTBEAT) for operation in batch)
-        if not is_apart and self._can_seal and self._schedule.may_be_due(newest.pos, self._clock()):
+        adds_events = newest.pos >= first
+        if adds_events and self._can_seal and self._schedule.may_be_due(newest.pos, self._clock()):
             self._seal_when_due(writer)
         if self.boundary is not None:
             for operation in batch:
