@@ -36,6 +36,8 @@ from agent_framework_world import Client, World, call
 
 import sayso
 from sayso.adapters.agent_framework import Gated, guard
+from sayso.adapters.agent_framework.choke_points import list_agent, list_request
+from sayso.gate.coverage import Coverage
 
 RULES = sayso.Policy([sayso.Rule("pay"), sayso.Rule("*", verdict="allow", effect="idempotent")])
 #: A function around another agent has effects of its own: it must not be paused in the middle.
@@ -710,3 +712,42 @@ def test_coverage_lists_agents_and_tools(world: World) -> None:
 
 def test_guarded_agent_hides_the_original(world: World) -> None:
     assert "agent" not in dir(guard(clerk(world), world.gate))
+
+
+def missed(coverage: Coverage) -> set[tuple[str, str, str]]:
+    return {(one.where, one.kind, one.name) for one in coverage if not one.gated}
+
+
+def test_agent_that_runs_elsewhere_is_missed() -> None:
+    class CopilotStudioAgent:
+        """Of a package of the framework, and no agent of this process."""
+
+        name = "bot"
+
+    class OwnAgent:
+        name = "own"
+
+    CopilotStudioAgent.__module__ = "agent_framework_copilotstudio._agent"
+    coverage = Coverage()
+    list_agent(coverage, CopilotStudioAgent(), "office/bot")
+    list_agent(coverage, OwnAgent(), "office/own")
+    assert missed(coverage) == {("office/bot", "agent", "bot")}
+
+
+def test_client_with_an_agent_of_the_provider_is_missed() -> None:
+    class RawFoundryAgentChatClient:
+        """The provider has the agent, and runs its tools."""
+
+    class FoundryAgentChatClient(RawFoundryAgentChatClient):
+        """What users make."""
+
+    coverage = Coverage()
+    list_request(coverage, FoundryAgentChatClient(), {}, None, "teller")
+    assert missed(coverage) == {("teller", "client", "FoundryAgentChatClient")}
+
+
+def test_agents_of_a_workflow_agent_are_listed(world: World) -> None:
+    workflow = WorkflowBuilder(start_executor=AgentExecutor(clerk(world), id="pays")).build()
+    coverage = Coverage()
+    list_agent(coverage, workflow.as_agent(name="office"), "office")
+    assert ("office/pays", "tool", "pay") in {(one.where, one.kind, one.name) for one in coverage}

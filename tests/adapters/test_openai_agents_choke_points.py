@@ -16,6 +16,7 @@ from agents import (
     HostedMCPTool,
     ModelSettings,
     RunConfig,
+    RunContextWrapper,
     RunHooks,
     Runner,
     ShellTool,
@@ -26,6 +27,8 @@ from agents import (
 from agents.realtime import RealtimeAgent, RealtimeModel, RealtimeSession
 from agents.realtime.model_events import RealtimeModelToolCallEvent
 from agents.run import AgentRunner
+from agents.run_internal.run_steps import ToolRunShellCall
+from agents.run_internal.tool_actions import ShellAction
 from agents.testing import ScriptedModel
 from agents.tool import invoke_function_tool
 from agents.tool_context import ToolContext
@@ -298,6 +301,40 @@ async def test_inner_agent_without_gate_is_refused(world: World, tool: Any, effe
     assert world.ran == []
     assert isinstance(agent.model, ScriptedModel)
     assert agent.model.calls == ()
+
+
+@pytest.mark.parametrize("ungated", [(), ("shell",)])
+async def test_shell_of_the_sdk_runs_only_ungated(world: World, ungated: tuple[str, ...]) -> None:
+    """The SDK runs tools of its own without a hook. Code inside a run can run them, too."""
+
+    def shell(request: Any) -> str:
+        world.ran.append("shell")
+        return "a list"
+
+    tool = ShellTool(executor=shell)
+    item = {"type": "shell_call", "call_id": "s1", "action": {"commands": ["ls"]}}
+    answers: list[str] = []
+
+    async def run_shell() -> str:
+        try:
+            await ShellAction.execute(
+                agent=agent,
+                call=ToolRunShellCall(tool_call=item, shell_tool=tool),
+                hooks=RunHooks(),
+                context_wrapper=RunContextWrapper(None),
+                config=RunConfig(),
+            )
+        except sayso.InvalidCall as error:
+            answers.append(str(error))
+        return "tried"
+
+    agent = boss(run_shell)
+    if ungated:
+        agent.tools.append(tool)
+    guarded = guard(agent, world.gate(), policy("once"), ungated=ungated)
+    await guarded.run("go", thread="t-1")
+    assert world.ran == (["shell"] if ungated else [])
+    assert ["shell was not run" in answer for answer in answers] == ([] if ungated else [True])
 
 
 async def test_unguarded_agents_are_not_touched(world: World) -> None:

@@ -207,7 +207,15 @@ def hosted(**options: Any) -> HostedMCPTool:
     return HostedMCPTool(tool_config=config)
 
 
+class Novel:
+    """A tool of a later version of the SDK."""
+
+    def __init__(self, name: str = "novel") -> None:
+        self.name = name
+
+
 MISSED: Any = [
+    (Novel(), "novel"),
     (WebSearchTool(), "web_search"),
     (FileSearchTool(vector_store_ids=["v"]), "file_search"),
     (CodeInterpreterTool({"type": "code_interpreter", "container": "c"}), "code_interpreter"),
@@ -240,6 +248,11 @@ class TestMissed:
     def test_refusal_names_all_missed_tools(self, world: World) -> None:
         tools = [WebSearchTool(), hosted(require_approval="never")]
         with pytest.raises(sayso.InvalidCall, match=r"ungated=\['web_search', 'git'\]"):
+            guard(Agent("Boss", tools=tools), world.gate())
+
+    def test_long_refusal_lists_the_first_tools(self, world: World) -> None:
+        tools: list[Any] = [Novel(f"tool_{number}") for number in range(25)]
+        with pytest.raises(sayso.InvalidCall, match=r"(?s)tool 'tool_19' .*- and 5 more"):
             guard(Agent("Boss", tools=tools), world.gate())
 
     def test_stored_prompt_is_refused(self, world: World) -> None:
