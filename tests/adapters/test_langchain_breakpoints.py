@@ -104,30 +104,33 @@ def test_changed_state_keeps_the_breakpoint(world: World, yes: bool) -> None:
     assert (result.status, result.output) == end
 
 
+@pytest.mark.parametrize("own", [[], ["d"]])
 @pytest.mark.parametrize("saver", ["memory", "sqlite"])
-def test_breakpoints_of_subgraph_ask_in_turn(world: World, saver: str, tmp_path: Path) -> None:
+def test_breakpoints_of_subgraph_ask_in_turn(
+    world: World, saver: str, own: list[str], tmp_path: Path
+) -> None:
     inner = steps("a", "b", "c", interrupt_before=["b", "c"])
     graph = StateGraph(Steps).add_node("inner", inner).add_node("d", lambda _: {"done": ["d"]})
     graph.add_edge(START, "inner").add_edge("inner", "d")
     with SqliteSaver.from_conn_string(str(tmp_path / "c.db")) as sqlite:
         checkpointer = InMemorySaver() if saver == "memory" else sqlite
-        compiled = graph.compile(checkpointer=checkpointer, interrupt_before=["d"])
-        guarded = GuardedAgent(compiled, world.gate)
+        guarded = guard(graph.compile(checkpointer=checkpointer, interrupt_before=own), world.gate)
         result = guarded.run_sync({"done": []}, thread="t")
-        for name in ("inner.b", "inner.c", "d"):
+        for name in ("inner.b", "inner.c", *own):
             assert asked(result) == [f"The graph has stopped before {name}. Continue?"]
             result = guarded.resume_sync("t", decisions=[result.interruptions[0].approve()])
     assert result.output == {"done": ["a", "b", "c", "d"]}
 
 
-def test_breakpoints_of_hidden_graph_ask(world: World) -> None:
+@pytest.mark.parametrize("make", [guard, GuardedAgent])
+def test_breakpoints_of_hidden_graph_ask(world: World, make: Any) -> None:
     hidden = {"inner": steps("a", "b", "c", interrupt_before=["b", "c"])}
 
     def calls(state: Steps) -> Any:
         return {"done": hidden["inner"].invoke({"done": []})["done"]}
 
     graph = StateGraph(Steps).add_node("calls", calls).add_edge(START, "calls")
-    guarded = GuardedAgent(graph.compile(checkpointer=InMemorySaver()), world.gate)
+    guarded = make(graph.compile(checkpointer=InMemorySaver()), world.gate)
     result = guarded.run_sync({"done": []}, thread="t")
     for _ in range(2):
         assert asked(result) == ["The graph has stopped before calls. Continue?"]

@@ -62,7 +62,7 @@ from sayso.sync import (
     write_shielded,
     write_start,
 )
-from sayso.types import Failure, Json, Micros, Refusal, Request
+from sayso.types import Failure, Json, Micros, Request
 
 log = logging.getLogger("sayso.gate")
 
@@ -332,12 +332,8 @@ class StoreBackend(Backend):
         starts = plan.run is not None and new.terms.verdict == "allow"
         # A read whose rule has limits is counted when it starts, like any other call.
         reads = starts and new.terms.effect == "read" and not new.terms.limits
-        if reads and not await read(self.store, self._refusals, plan, new):
+        if reads and await read(self.store, self._may_read, entry, plan, new):
             # Let a read run before it is written: without a result there is nothing to store.
-            run = None if entry.fresh else await read(self.store, self.store.run, entry.name)
-            if run is not None and (run.stop or run.status is RunStatus.CANCELLED):
-                raise Cancelled(f"run {run.id} was cancelled: {run.stop}. Start another run")
-
             async def write_result(result: str | None) -> Call:
                 ran = replace(new, outcome=(True, result))
                 commands = [*self._proposal(entry, plan, ran), *self._ends(entry, "done")]
@@ -405,8 +401,14 @@ class StoreBackend(Backend):
         reopen = Reopen(thread=entry.thread, run=entry.name, same_scope=bool(plan.caller))
         return [reopen, command]
 
-    def _refusals(self, plan: Plan, new: NewCall) -> list[Refusal]:
-        return self.store.refusals_of(plan.agent, new.tool, new.args_hash)
+    def _may_read(self, entry: RunEntry, plan: Plan, new: NewCall) -> bool:
+        """Return whether people have refused no such read. Raise if its run was cancelled."""
+        if self.store.refusals_of(plan.agent, new.tool, new.args_hash):
+            return False
+        run = None if entry.fresh else self.store.run(entry.name)
+        if run is not None and (run.stop or run.status is RunStatus.CANCELLED):
+            raise Cancelled(f"run {run.id} was cancelled: {run.stop}. Start another run")
+        return True
 
     # -- looking and waiting
 

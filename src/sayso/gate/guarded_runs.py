@@ -19,7 +19,7 @@ import threading
 import weakref
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -86,7 +86,7 @@ _at_work: set[Work] = set()
 
 def install() -> None:
     """Make guarded runs follow the work in this process, from now on."""
-    os_threads.install(_is_guarded, _refuse_process, note_pause)
+    os_threads.install(_is_guarded, _is_here, _refuse_process, note_pause)
 
 
 def _forget_other_threads() -> None:
@@ -149,7 +149,16 @@ def note_pause(pause: Paused) -> bool:
 def guarded_run(
     gate: Gate, policy: Policy | None, thread: str, ungated: tuple[str, ...] = ()
 ) -> Iterator[None]:
-    """Make the code inside ``with`` part of a guarded run."""
+    """Make the code inside ``with`` part of a guarded run, unless it is already."""
+    place = _place.get()
+    if (
+        place is not None
+        and not place.work.ended
+        and (place.call, place.thread, place.ungated) == (None, thread, ungated)
+        and (place.gate is gate and place.policy is policy)
+    ):
+        yield
+        return
     with _working() as work:
         place = Place(gate=gate, policy=policy, thread=thread, ungated=ungated, work=work)
         with context_value(_place, place):
@@ -267,6 +276,10 @@ def _is_guarded() -> bool | None:
     if place is not None:
         return not place.work.ended
     return False if _is_outside() else None
+
+
+def _is_here(context: Context) -> bool:
+    return context.get(_place) is _place.get()
 
 
 def _refuse_process(pool: str) -> None:

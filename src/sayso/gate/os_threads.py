@@ -31,7 +31,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from typing import Any, TypeVar
 
 from sayso.errors import Paused
@@ -47,6 +47,7 @@ _started_outside: ContextVar[bool | None] = ContextVar("sayso_started_outside", 
 #: The OS threads that were started before ``install``: none of them belongs to a guarded run.
 _older: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 _is_guarded: Callable[[], bool | None] | None = None
+_is_here: Callable[[Context], bool]
 _note_pause: Callable[[Paused], bool]
 #: Whether the current job of this OS thread was started outside of guarded runs; False if that is
 #: unknown.
@@ -81,13 +82,15 @@ def is_older() -> bool:
 
 def install(
     is_guarded: Callable[[], bool | None],
+    is_here: Callable[[Context], bool],
     refuse_process: Callable[[str], None],
     note_pause: Callable[[Paused], bool],
 ) -> None:
     """Make guarded runs follow the work in this process, from now on.
 
     ``is_guarded`` says whether the current code belongs to a guarded run that has not ended, or
-    None if that is unknown. ``refuse_process`` raises if that code may not start work in another
+    None if that is unknown; ``is_here`` whether a context was copied from where the current code
+    is in that run. ``refuse_process`` raises if that code may not start work in another
     process. ``note_pause`` pauses the call whose body started an OS thread when that body ends, and
     returns whether there is one.
     """
@@ -95,10 +98,11 @@ def install(
     import multiprocessing.process
     from concurrent import futures
 
-    global _is_guarded, _note_pause
+    global _is_guarded, _is_here, _note_pause
     if _is_guarded is not None:
         return
     _is_guarded = is_guarded
+    _is_here = is_here
     _note_pause = note_pause
     _older.update(threading.enumerate())
 
@@ -153,7 +157,7 @@ def _create_task(create: Any, loop: Any, work: Any, /, **options: Any) -> Any:
     assert _is_guarded is not None
     guarded = _is_guarded()
     context = options.get("context")
-    if guarded and context is not None:
+    if guarded and context is not None and not _is_here(context):
         options["context"] = context.copy()
         for variable, _ in _variables:
             options["context"].run(variable.set, variable.get())
@@ -228,7 +232,9 @@ def _start_low_level(start: Any, function: Any, /, *args: Any) -> Any:
 
 
 def _submit(submit: Any, pool: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
-    return submit(pool, _carried(function), *args, **kwargs)
+    if getattr(function, "__module__", "") != "asyncio.futures":  # it only wakes the caller's loop
+        function = _carried(function)
+    return submit(pool, function, *args, **kwargs)
 
 
 def _submit_to_workers(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import takewhile
@@ -23,6 +23,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable, RunnableBinding, RunnableSequence
 from langchain_core.tools import BaseTool
+from langgraph.errors import GraphBubbleUp
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt.tool_node import ToolNode
 from langgraph.pregel import Pregel
@@ -49,9 +50,11 @@ from sayso.gate.guarded_runs import guarded_run
 from sayso.gate.run_result import RunResult, RunState
 from sayso.policy import Policy
 from sayso.rows import Run
-from sayso.sync import run_user_function
+from sayso.sync import context_value, run_user_function
 from sayso.types import Json, Reviewer
 
+#: What stopped nodes of the graph that runs here: interrupts, and breakpoints of subgraphs.
+_stops: ContextVar[list[GraphBubbleUp]] = ContextVar("sayso_langchain_stops")
 _stream_mode: ContextVar[Any] = ContextVar("sayso_langchain_stream_mode", default="updates")
 
 
@@ -127,6 +130,10 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
         self._tools = tools
         self._config = dict(config or {})
         self._async: bool | None = None
+        breakpoints = graph.interrupt_before_nodes or graph.interrupt_after_nodes
+        nodes = [node.bound for name, node in graph.nodes.items() if name != "__start__"]
+        #: Whether whatever stops the graph stops one of its nodes.
+        self._stops_in_nodes = not breakpoints and all(isinstance(n, GuardedNode) for n in nodes)
 
     def __reduce__(self) -> Any:
         raise TypeError(
@@ -176,22 +183,31 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
 
     async def _advance(self, input: Any, log: ConversationLog, *, resumed: bool = False) -> Any:
         thread = log.thread
-        values = await self._invoke(input, thread)
-        state = await self._state(thread)
-        if values is None:
-            values = state.values
+        stops: list[GraphBubbleUp] = []
+        with context_value(_stops, stops):
+            values = await self._invoke(input, thread)
+        if stops or self._may_have_stopped(values):
+            state = await self._state(thread)
+            values = state.values if values is None else values
+            self.keep_raw(log.run, values)
+            if state.interrupts:
+                await InterruptQuestions(self.gate, thread).ask(state.interrupts)
+            if state.next:
+                await self._stays_at_breakpoint(state, thread, asks=True)
+                raise Paused(log.run)
         self.keep_raw(log.run, values)
-        if state.interrupts:
-            await InterruptQuestions(self.gate, thread).ask(state.interrupts)
-        if state.next:
-            await self._stays_at_breakpoint(state, thread, asks=True)
-            raise Paused(log.run)
         if resumed:
             await check_all_ran(self.gate.store, log.run)
         output = _output(values)
         content = output if isinstance(output, str) else ""
         await log.end(self.dump_output(output), content=content)
         return output
+
+    def _may_have_stopped(self, values: Any) -> bool:
+        """Return whether a graph that returned these values may continue, although no node of it
+        was stopped."""
+        returned = isinstance(values, dict) and "__interrupt__" not in values
+        return not (returned and self._stops_in_nodes)
 
     async def load_output(self, thread: str, stored: Json) -> Any:
         """Return the output from the checkpoint, which has the graph's own types."""
@@ -352,9 +368,15 @@ class GuardedNode(Runnable[Any, Any]):
         with self._inside(config):
             return await self.node.ainvoke(input, with_graph(config, self._graph), **options)
 
-    def _inside(self, config: Any) -> AbstractContextManager[None]:
+    @contextmanager
+    def _inside(self, config: Any) -> Iterator[None]:
         thread = thread_id(config or {}, "")
-        return guarded_run(self._gate, self._policy, thread, self._ungated)
+        with guarded_run(self._gate, self._policy, thread, self._ungated):
+            try:
+                yield
+            except GraphBubbleUp as stop:
+                _stops.get([]).append(stop)  # nobody reads it where ``run`` has not set it
+                raise
 
 
 def _list_declared(graph: Any, where: str, coverage: Coverage) -> Iterator[BaseTool]:

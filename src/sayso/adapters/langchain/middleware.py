@@ -143,7 +143,7 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
         thread = await self._tools.thread(config).open()
         run = await read(self.gate.store, self.gate.store.run, thread.run)
         if run is not None:
-            await check_no_other_agent(thread, config, ())
+            await check_no_other_agent(thread, config)
             # The model is called although calls are open: there is new input.
             over = partial(is_over, config)
             await to_thread(partial(supersede, keys=over), self.gate.store, run, "user")
@@ -182,7 +182,7 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
         thread = await self._tools.thread(config).open()
         calls_with_id = [call for call in last.tool_calls if call["id"] is not None]
         keys = [key_of(config, state, call) for call in calls_with_id]
-        await check_no_other_agent(thread, config, keys)
+        await check_no_other_agent(thread, config, lambda: keys)
         stored_keys = {key for key in keys if await thread.find(key) is not None}
         # A process that has not called the model does not know its tools. Calls without a row are
         # then asked about where they would run.
@@ -199,7 +199,7 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
         try:
             await thread.ask(calls)
         except Conflict:
-            await check_no_other_agent(thread, config, ())
+            await check_no_other_agent(thread, config)
             raise
 
         answers = InterruptAnswers(thread, f"turn {','.join(keys)}"[:150], reviewer_of(config))

@@ -134,10 +134,7 @@ class ToolGate:
             # Another gate in front of this tool node has asked about it.
             result: Result = await run(request)
             return result
-        reply = _reply_with(request.state, str(made["id"]))
-        turn = [made] if reply is None else list(reply.tool_calls)
-        keys = [key_of(config, request.state, call) for call in turn]
-        await check_no_other_agent(thread, config, keys)
+        await check_no_other_agent(thread, config, partial(_keys_of_turn, request))
         call = self._framework_call(request, run, thread)
         answers = InterruptAnswers(thread, call.id, reviewer_of(config))
         show = partial(interrupt_value, str(made["id"]))
@@ -153,7 +150,7 @@ class ToolGate:
             except PauseSignal as bubble:
                 raise bubble.cause from None
             except Conflict:
-                await check_no_other_agent(thread, config, ())
+                await check_no_other_agent(thread, config)
                 raise
             except Paused:  # asked just now, or in doubt
                 new = False
@@ -307,10 +304,20 @@ def is_over(config: Mapping[str, Any], key: str) -> bool:
     return key.startswith(ours) or (of_a_graph and not key.startswith(_step_of(config)))
 
 
+def _keys_of_turn(request: ToolCallRequest) -> list[str]:
+    """Return the keys of all calls that a model made together with this one."""
+    made = request.tool_call
+    reply = _reply_with(request.state, str(made["id"]))
+    turn = [made] if reply is None else reply.tool_calls
+    return [key_of(request.runtime.config, request.state, call) for call in turn]
+
+
 async def check_no_other_agent(
-    thread: FrameworkThread, config: Mapping[str, Any], keys: Sequence[str]
+    thread: FrameworkThread,
+    config: Mapping[str, Any],
+    turn: Callable[[], Sequence[str]] = tuple,
 ) -> None:
-    """Raise ``SaysoError`` if an agent has open calls beside ``keys``, the calls of its turn.
+    """Raise ``SaysoError`` if an agent has open calls beside those of its turn, by their keys.
 
     LangGraph keeps one state for all agents with ``checkpointer=True`` that a node calls. Run side
     by side, they would continue each other's turns.
@@ -318,6 +325,7 @@ async def check_no_other_agent(
     graph = _namespace_of_graph(config)
     if not graph or all(":" in name for name in graph.split("|")):
         return  # each call has its own state
+    keys = turn()
     for call in await read(thread.store, thread.store.calls_of, thread.run):
         made_here = call.status in _WAITS and call.key.startswith(graph_of(config))
         if made_here and not any(f"{call.key}/".startswith(f"{key}/") for key in keys):
