@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from audit_world import SERVER_KEY, World, edited, opened, plain
+from audit_world import KEY, SERVER_KEY, World, edited, opened, plain
 
 import sayso
+from sayso.audit.replay import ExpectedCall, ExpectedConversation, ImpossibleEvent
 from sayso.engine.commands import Note, Record, Reopen
 from sayso.engine.moves import RUN_MOVES
-from sayso.rows import LIVE, RunStatus
+from sayso.keys import Keyring
+from sayso.rows import LIVE, CallStatus, Doubt, Event, RunStatus
 from sayso.testing import ScriptedModel, call, say
+from sayso.types import Decided
 
 
 def chat(world: World, thread: str = "chat") -> Any:
@@ -176,3 +180,96 @@ def test_table_of_moves_has_one_way_back() -> None:
     back = {status for status in ended if RUN_MOVES[status]}
     assert back == {RunStatus.DONE, RunStatus.FAILED}
     assert all([*RUN_MOVES[status]] == [RunStatus.RUNNING] for status in back)
+
+
+# -- events that the engine would not have written
+
+
+NOW = 1_000_000
+DECIDED = {
+    "decision": "approve",
+    "channel": "cli",
+    "assurance": "token",
+    "digest": "d",
+    "signature": "s",
+    "message": "",
+    "value": None,
+}
+HELD = Decided(
+    type="approve",
+    by="ana",
+    at=NOW,
+    channel="cli",
+    assurance="token",
+    digest="d",
+    signature="s",
+    not_before=NOW + 5,
+)
+ASKED = {"status": CallStatus.ASKED, "digest": "d"}
+DOUBT = {"status": CallStatus.IN_DOUBT, "attempt": 1, "doubt": Doubt(NOW, ended=True)}
+SETTLED = {"attempt": 1, "answer": "ran", "said": ""}
+
+
+@pytest.mark.parametrize(
+    ("before", "type", "body", "message"),
+    [
+        ({}, "voted", DECIDED, "for a call that was never made"),
+        (ASKED, "renamed", {}, "there is no event 'renamed'"),
+        (ASKED, "reminded", {}, "before the time or twice"),
+        ({**ASKED, "reminds": NOW + 1}, "reminded", {}, "before the time or twice"),
+        (ASKED, "escalated", {}, "before the time or twice"),
+        ({**ASKED, "escalates": NOW + 1}, "escalated", {}, "before the time or twice"),
+        (ASKED, "reviewed", {"digest": "other"}, "reviewed it twice, or something else"),
+        ({**ASKED, "opinion": ("ask", "", "d")}, "reviewed", {"digest": "d"}, "reviewed it twice"),
+        (ASKED, "held", {**DECIDED, "not_before": NOW}, "a decision was held that"),
+        ({**ASKED, "decision": HELD}, "held", {**DECIDED, "not_before": NOW + 9}, "was held that"),
+        (ASKED, "undone", {}, "no decision that could be undone"),
+        ({**ASKED, "decision": replace(HELD, not_before=NOW)}, "undone", {}, "could be undone"),
+        (ASKED, "decided", {**DECIDED, "not_before": NOW + 1}, "it takes effect later"),
+        ({**ASKED, "decision": HELD}, "decided", DECIDED, "another decision was held"),
+        (
+            {"status": CallStatus.RELEASED, "result": "1"},
+            "reported",
+            {"result": "2"},
+            "a result was reported twice",
+        ),
+        ({**DOUBT, "attempt": 2}, "attempt_ended", {"attempt": 1}, "another attempt was in doubt"),
+        (DOUBT, "settled", {**SETTLED, "attempt": 2}, "asked about another attempt"),
+        (DOUBT, "settled", {**SETTLED, "answer": "maybe"}, "asked about another attempt"),
+        (
+            {**DOUBT, "doubt": Doubt(NOW + 1, ended=True)},
+            "settled",
+            SETTLED,
+            "asked again, or too early",
+        ),
+        (
+            {**DOUBT, "doubt": Doubt(NOW, "ran", ended=True)},
+            "settled",
+            SETTLED,
+            "asked again, or too early",
+        ),
+    ],
+)
+def test_impossible_event_is_named(
+    before: dict[str, Any], type: str, body: dict[str, Any], message: str
+) -> None:
+    event = Event("t", 2, NOW, type, "ana", None, "", "", "r", "c", 2)
+    expected = ExpectedCall("c", "t", **before)
+    with pytest.raises(ImpossibleEvent, match=message):
+        expected.apply(event, body, Keyring.parse(KEY))
+
+
+@pytest.mark.parametrize(
+    ("writes", "message"),
+    [
+        ({"owner": "eve"}, "belongs to dora and gets another owner"),
+        ({"messages": [1, 2, "x"]}, "message 1 cannot follow message 1"),
+        ({"messages": [3, 4, "x"]}, "message 3 cannot follow message 1"),
+    ],
+)
+def test_impossible_conversation_is_named(writes: dict[str, Any], message: str) -> None:
+    conversation = ExpectedConversation()
+    event = Event("t", 1, NOW, "asked", "bot", None, "", "", "r", "c", 1)
+    conversation.apply(event, {"writes": {"owner": "dora", "messages": [1, 1, "x"]}})
+    with pytest.raises(ImpossibleEvent, match=message):
+        conversation.apply(event, {"writes": writes})

@@ -11,7 +11,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import pytest
 from cases import RUN, Case, person
 from row_key_thief import authenticate_rows
 
-from sayso import Paused, Tampered
+from sayso import Paused, Question, Tampered
 from sayso.audit import verify
 from sayso.engine.asking import request_digest, signed_bytes
 from sayso.engine.commands import Start
@@ -245,6 +245,45 @@ def test_approval_copied_from_another_call_is_refused(case: Case, thief: Thief) 
     found = thief.sql("SELECT decision FROM call WHERE id = ?", other.id)
     thief.sql("UPDATE call SET decision = ? WHERE run = ?", found[0][0], RUN)
     refused(case)
+
+
+# -- answers
+
+_VALUE = [field.name for field in fields(Decided)].index("value")
+
+
+@pytest.mark.parametrize(
+    ("trick", "message"),
+    [
+        ("result", "its result is not what ana answered"),
+        ("value", "the signature of ana does not hold"),
+        ("another question", "ana answered another request"),
+    ],
+)
+def test_forged_answer_is_not_returned(case: Case, thief: Thief, trick: str, message: str) -> None:
+    def ask(run: str = RUN) -> Any:
+        return case.enter(lambda: case.gate.ask_sync(Question("Colour?", ["red", "blue"])), run)
+
+    def answer(run: str, value: str) -> str:
+        request = case.paused(lambda: case.gate.ask_sync(Question("Colour?", ["red", "blue"])), run)
+        return case.decide(request.respond(value)).id
+
+    answered = answer(RUN, "red")
+    assert ask() == "red"
+    if trick == "another question":
+        other = answer("other", "blue")
+        columns = "decision, result"
+        ((decision, result),) = thief.sql(f"SELECT {columns} FROM call WHERE id = ?", other)
+        thief.sql("DELETE FROM call WHERE id = ?", other)
+        thief.sql(
+            "UPDATE call SET decision = ?, result = ? WHERE id = ?", decision, result, answered
+        )
+    else:
+        thief.set(result='"blue"')
+    if trick == "value":
+        thief.decide((_VALUE, '"blue"'))
+    with pytest.raises(Tampered, match=message if thief.has_row_key else "not hold the row key"):
+        ask()
 
 
 # -- quorum
