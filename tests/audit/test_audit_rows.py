@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from audit_world import SERVER_KEY, World, edited, opened, places, plain
 
+from sayso.engine.row_macs import row_mac
 from sayso.inbox import create_token, revoke_token
-from sayso.rows import SYSTEM_THREAD, Event
+from sayso.rows import SYSTEM_THREAD, Event, refusal_from
+from sayso.stores.sql import statements as sql
 from sayso.testing import person
 
 CALL = [
@@ -280,3 +283,63 @@ def test_malformed_system_row_is_reported(tmp_path: Path) -> None:
             lambda event: edited(event._replace(type="token_revoked"), token=0),
         )
         assert places(server.verify()) == [(SYSTEM_THREAD, 0)] * 2
+
+
+# -- refusals, effects and counts
+
+
+@pytest.fixture
+def refused(tmp_path: Path) -> Iterator[World]:
+    """Return a world with a rejection that counts for equal calls."""
+    with opened(World(tmp_path)) as world:
+        request = world.ask("order")
+        world.inbox.decide_sync(request.id, request.reject("never"), by="ana")
+        assert world.verify().ok
+        yield world
+
+
+@pytest.mark.parametrize(
+    ("statement", "with_key", "what"),
+    [
+        ("DELETE FROM refusal", False, "is missing from the table"),
+        ("UPDATE refusal SET message = 'fine'", False, "was changed"),
+        ("UPDATE refusal SET message = 'fine'", True, "does not match the record: message"),
+        ("UPDATE refusal SET lifted = 1", True, "is lifted, but no event says so"),
+        ("UPDATE refusal SET id = 'ref_0', request = 'req_0'", True, "no event made it"),
+        ("DROP TABLE refusal", False, "the refusals cannot be read"),
+    ],
+)
+def test_changed_refusal_is_named(
+    refused: World, statement: str, with_key: bool, what: str
+) -> None:
+    refused.sql(statement)
+    if with_key:
+        refused.sql("UPDATE refusal SET mac = ?", refusal_mac(refused))
+    assert any(what in problem.what for problem in refused.verify().problems)
+
+
+def refusal_mac(world: World) -> str:
+    """Return the MAC of the only refusal, as someone could make it who holds the row key."""
+    columns = sql.REFUSAL
+    (row,) = world.sql(f"SELECT {columns} FROM refusal")
+    return row_mac(refusal_from(row), world.store.keys.row_key.mac)
+
+
+def test_lifted_refusal_that_is_put_back_is_named(refused: World) -> None:
+    (row,) = refused.sql("SELECT * FROM refusal")
+    (refusal,) = refused.inbox.refusals_sync()
+    refused.inbox.lift_refusal_sync(refusal.id, by="ana")
+    assert refused.verify().ok
+    refused.sql("DELETE FROM refusal")
+    refused.sql(f"INSERT INTO refusal VALUES ({', '.join('?' * len(row))})", *row)
+    (problem,) = refused.verify().problems
+    assert "was lifted, but its row was put back" in problem.what
+
+
+@pytest.mark.parametrize(
+    ("table", "what"),
+    [("effect", "the effects"), ("budget", "the budgets"), ("open_count", "the counts of open")],
+)
+def test_unreadable_table_is_reported(world: World, table: str, what: str) -> None:
+    world.sql(f"DROP TABLE {table}")
+    assert any(problem.what.startswith(what) for problem in world.verify().problems)

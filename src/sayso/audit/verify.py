@@ -693,15 +693,16 @@ class _StoreCheck:
         return list(zip(["", *ends], [*ends, None], strict=True))
 
     def _in_snapshot(self, check: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        for attempt in range(_MAX_ATTEMPTS):
+        attempts = 0
+        while True:
             try:
                 with self._store.snapshot() as self._rows:
                     self._system.catch_up(self._rows)
                     return check(*args, **options)
             except SnapshotLost as error:
-                if attempt == _MAX_ATTEMPTS - 1:
+                attempts += 1
+                if attempts == _MAX_ATTEMPTS:
                     raise StoreError(f"{self._store.url} could not be read: {error}") from error
-        raise AssertionError("unreachable")
 
     def _report(self, what: str, thread: str = "", seq: int = 0, pos: int = 0) -> None:
         self._problems.add(Problem(thread, seq, pos, what))
