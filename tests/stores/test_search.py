@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -13,6 +16,8 @@ from homes import Home
 from reference_store import ReferenceStore
 from test_listing import PLANS, choose, steps
 
+from sayso.audit import verify
+from sayso.errors import Tampered
 from sayso.keys import Keyring
 from sayso.stores.base import NEVER, Query, Viewer
 from sayso.stores.sql import reads
@@ -203,3 +208,54 @@ def test_groups_of_a_text_are_counted_up_to_a_limit(
     assert 50 <= group.count <= 100
     assert group.at_least
     assert [group.count for group in stores[1].groups(Query(), Viewer())] == [780]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("n", value) for value in (-(2**63), -20, 2**63 - 20)),
+        *(("expires_at", value) for value in (-(2**63), -20, 2**63 - 20)),
+        *(("expires_at", value) for value in (-1.5, 1e300, float("-inf"), "x")),
+    ],
+)
+@pytest.mark.parametrize("sort", ["oldest", "newest", "expiring"])
+def test_pages_with_tampered_keys_end(
+    world: World, path: Path, sort: Any, column: str, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No MAC covers the key of a page, and every page has to lead on."""
+    ids = {call.id for call in world.propose(*[world.new(f"pay_{n}") for n in range(9)])}
+    tampered = sorted(ids)[3:6]
+    with closing(sqlite3.connect(path)) as database, database:
+        for n, call in enumerate(tampered):
+            other = value + n if isinstance(value, int) else value
+            database.execute(f"UPDATE call SET {column} = ? WHERE id = ?", (other, call))
+    choose(monkeypatch, PLANS[-1])
+    for text in ("", "pay"):
+        query = Query(text=text, sort=sort, limit=1, created_after=1)
+        page, following = world.store.quick_page(query)
+        found = set[str]()
+        for _ in range(40):
+            if not page and following is None:
+                break
+            found |= {call.id for _, call in page}
+            after = page[-1][0] if following is None else following
+            page, following = world.store.quick_page(replace(query, after=after))
+        assert (page, following) == ([], None)
+        assert found >= ids - set(tampered)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE call SET created = 'x'",
+        "UPDATE call SET expires_at = -9223372036854775808",
+        "UPDATE open_count SET many = 9e999",
+    ],
+)
+def test_counts_of_a_tampered_index_are_refused(world: World, path: Path, statement: str) -> None:
+    world.ask()
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(statement)
+    with pytest.raises(Tampered, match="index of requests"):
+        world.store.groups(Query(), Viewer())
+    assert not verify(world.store).ok

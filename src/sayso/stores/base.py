@@ -138,14 +138,17 @@ def page_key(query: Query, n: int, expires_at: Micros | None) -> int:
     """Return the key of a row: its number, with its expiry in the upper bits if sorted by that."""
     if query.sort != "expiring":
         return n
-    return (NEVER if expires_at is None else expires_at) << 64 | n
+    return (NEVER if expires_at is None else expires_at) << 64 | n % (1 << 64)
 
 
 def page_start(query: Query) -> tuple[Micros, int]:
     """Return the expiry and the number to continue after. Accepts whatever a client sends."""
-    after = max(query.after or 0, 0)
-    end, n = divmod(after, 1 << 64) if query.sort == "expiring" else (0, after)
-    return min(end, _MOST), min(n, _MOST)
+    end = 0
+    n = query.after or 0
+    if query.sort == "expiring":
+        end, n = divmod(n, 1 << 64)
+        n -= n >> 63 << 64  # the number of a row that was tampered with may be negative
+    return max(min(end, _MOST), ~_MOST), max(min(n, _MOST), ~_MOST)
 
 
 def age_key(at: Micros, name: str) -> str:

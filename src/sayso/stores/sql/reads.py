@@ -82,7 +82,15 @@ from sayso.stores.listing import (
     short,
     wanted,
 )
-from sayso.stores.row_checks import UNCHECKED, Decode, RowDecoder, log, tampered
+from sayso.stores.row_checks import (
+    DAMAGE,
+    UNCHECKED,
+    UNREADABLE,
+    Decode,
+    RowDecoder,
+    log,
+    tampered,
+)
 from sayso.stores.seals import Seal, seal_from
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql import statistics
@@ -90,7 +98,7 @@ from sayso.stores.sql.presence import live_processes
 from sayso.stores.sql.rekeying import has_signed, key_uses
 from sayso.stores.sql.statements import Dialect, Execute, Rows
 from sayso.stores.sql.transaction import ToolCache
-from sayso.types import Grant, Micros, Refusal, look_of
+from sayso.types import Grant, Micros, Refusal, iso, look_of
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -182,8 +190,8 @@ class RequestPage:
         """
         if self._query.sort != "expiring" or isinstance(ends, int | None):
             return page_key(self._query, n, ends)
-        if isinstance(ends, float):
-            return page_key(self._query, 0, math.ceil(max(1, min(ends, NEVER))))
+        if isinstance(ends, float) and ends < NEVER:
+            return page_key(self._query, 0, math.ceil(max(ends, -NEVER)))
         return None
 
     def _read(self) -> list[Any]:
@@ -223,6 +231,7 @@ class RequestPage:
             ):
                 key = ("in_doubt" if list_status == "in_doubt" else kind, agent, tool, risk)
                 end = None if ends == NEVER else ends
+                _ = iso(end), iso(created)  # raises if they are no times
                 group = RequestGroup(*key, int(many), end, created, at_least)
                 joined_groups[key] = group.joined(joined_groups.get(key))
         return [joined_groups[key] for key in sorted(joined_groups)]
@@ -862,6 +871,14 @@ def first_rows(
             return decoded_rows
 
 
+def _counted(count: Callable[..., T], *args: Any) -> T:
+    """Count rows of an index, which no MAC covers; raise ``Tampered`` if it holds what is none."""
+    try:
+        return count(*args)
+    except DAMAGE as error:
+        raise tampered("the index of requests", UNREADABLE) from error
+
+
 class SqlReads:
     """The reads of a SQL store, over the store's own ``_rows``."""
 
@@ -1012,7 +1029,8 @@ class SqlReads:
         return RequestPage(self._rows, self._dialect, self._decode, query, quick=True).page()
 
     def groups(self, query: Query, viewer: Viewer) -> list[RequestGroup]:
-        return RequestPage(self._rows, self._dialect, self._decode, query).groups(viewer)
+        page = RequestPage(self._rows, self._dialect, self._decode, query)
+        return _counted(page.groups, viewer)
 
     def key_uses(self, most: int) -> dict[str, Counter[str]]:
         return key_uses(self._rows, most)
@@ -1024,17 +1042,17 @@ class SqlReads:
         return live_processes(self._rows, self.now())
 
     def waiting(self) -> dict[str, int]:
-        counted = "SELECT list_status, sum(many) FROM open_count GROUP BY list_status"
-        return dict.fromkeys(OPEN, 0) | {name: int(many) for name, many in self._rows(counted)}
+        rows = self._rows("SELECT list_status, sum(many) FROM open_count GROUP BY list_status")
+        return dict.fromkeys(OPEN, 0) | {name: _counted(int, many) for name, many in rows}
 
     def vitals(self) -> Vitals:
-        return statistics.vitals(self._rows, self.now())
+        return _counted(statistics.vitals, self._rows, self.now())
 
     def tallies(self, viewer: Viewer, since: Sequence[Micros]) -> Tallies:
-        return statistics.tallies(self._rows, self._dialect, viewer, since)
+        return _counted(statistics.tallies, self._rows, self._dialect, viewer, since)
 
     def open_ages(self, viewer: Viewer, since: Sequence[Micros]) -> OpenAges:
-        return statistics.open_ages(self._rows, self._dialect, viewer, since)
+        return _counted(statistics.open_ages, self._rows, self._dialect, viewer, since)
 
     def miscounted(self) -> int:
         of = "list_status, request_group, search_key"
