@@ -430,6 +430,16 @@ def look_of(name: str) -> str:
     return name.casefold().translate(_LOOK)
 
 
+def may_be_requester(name: str, stored: str) -> bool:
+    """Return whether a person may be the stored requester, who is then one who cannot approve.
+
+    An application may write names otherwise than this store, and an agent only claims one. So
+    names that look alike count as equal here, and nowhere else.
+    """
+    requester = plain_name(requester_name(stored))
+    return bool(requester) and look_of(name) == look_of(requester)
+
+
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Reviewer:

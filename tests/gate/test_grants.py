@@ -171,6 +171,9 @@ def test_grant_needs_an_author_who_may_decide(case: Case) -> None:
     assert not asked(theirs)
     other = Case(case.store, policy=Policy([Rule("pay", requester_decides=False)]))
     assert other.paused(lambda: other.paying()("bo"), "own", requester="ana").status == "pending"
+    for n, name in enumerate(("Ana", "\u0430na", "agent:ana")):  # written otherwise, and claimed
+        own = other.paused(lambda: other.paying()("bo"), f"own {n}", requester=name)
+        assert own.status == "pending"
     assert other.enter(lambda: other.paying()("bo"), "of another", requester="bo") == "paid bo 3"
 
 

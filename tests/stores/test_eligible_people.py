@@ -10,6 +10,7 @@ import pytest
 from sayso import codec, rows
 from sayso.audit import verify
 from sayso.engine import deciding
+from sayso.errors import NotAllowed
 from sayso.rows import CallStatus, Directory, Person
 from sayso.testing import FakeClock
 from sayso_testing.world import World
@@ -67,7 +68,10 @@ def test_settled_doubt_names_them(world: World, type: str) -> None:
         ({"requester": "ana"}, {}, ["ana", "bea", "dora"]),
         ({"requester": "ana"}, {"requester_decides": False}, ["bea", "dora"]),
         ({"requester": "agent:ana"}, {"requester_decides": False}, ["bea", "dora"]),
+        ({"requester": "ANA"}, {"requester_decides": False}, ["bea", "dora"]),
+        ({"requester": "\u0430na "}, {"requester_decides": False}, ["bea", "dora"]),
         ({"requester": "carl"}, {}, ["ana", "bea", "carl", "dora"]),
+        ({"agent": "an\u0430"}, {}, ["bea", "dora"]),
         ({"requester": "agent:carl"}, {}, ["ana", "bea", "dora"]),
         ({"agent": "Ana"}, {}, ["bea", "dora"]),
         ({}, {"reviewers": ("group:ops", "bea", "carl")}, ["bea", "dora"]),
@@ -79,6 +83,9 @@ def test_who_could_decide_follows_terms(
     world: World, asked: dict[str, Any], terms: dict[str, Any], names: list[str]
 ) -> None:
     (call,) = world.propose(world.new(**terms), **asked)
+    if "ana" not in names and not terms.get("reviewers"):
+        with pytest.raises(NotAllowed):
+            world.decide(call, by="ana")
     world.decide(call, by="bea")
     assert named(world) == names
     assert verify(world.store).ok

@@ -58,6 +58,7 @@ from sayso.types import (
     Verdict,
     Vote,
     look_of,
+    may_be_requester,
     moment,
     plain_name,
     requester_name,
@@ -178,10 +179,9 @@ def check_reviewer(call: Call, by: Proven, now: Micros) -> str:
     because that person is away; "" if they decide for themselves.
     """
     terms = call.terms
-    requester = plain_name(requester_name(call.requester))
     if by.role == "agent":
         raise NotAllowed("an agent cannot decide; ask a person")
-    if by.name.casefold() == plain_name(call.agent).casefold():
+    if look_of(by.name) == look_of(plain_name(call.agent)):
         raise NotAllowed(
             f"{by.name} is the agent that requested {call.id}, and an agent cannot decide: use "
             "another name for the person or the agent"
@@ -193,14 +193,15 @@ def check_reviewer(call: Call, by: Proven, now: Micros) -> str:
         )
     on_behalf_of = ""
     if not is_meant(call, own_names(by)):
-        absent = by.stands_for if by.name != requester and by.role != "chat" else ()
+        is_requester = may_be_requester(by.name, call.requester)
+        absent = () if is_requester or by.role == "chat" else by.stands_for
         absent_names = (person.name for person in absent if _may_be_represented(call, person))
         on_behalf_of = next(absent_names, "")
         if not on_behalf_of:
             raise NotAllowed(
                 f"{by.name} may not decide {call.id}: it is for {', '.join(call.reviewers)}"
             )
-    if not terms.requester_decides and by.name == requester:
+    if not terms.requester_decides and may_be_requester(by.name, call.requester):
         raise NotAllowed(f"{by.name} asked for {call.id}: another person has to decide it")
     # A quorum counts people who proved who they are: names in code and OS users could be anyone.
     least = terms.assurance
@@ -227,10 +228,9 @@ def is_meant(call: Call, names: Collection[str]) -> bool:
 
 def _may_be_represented(call: Call, person: Person) -> bool:
     """Return whether a person who is away could have decided a request."""
-    is_requester = not call.terms.requester_decides and person.name == plain_name(
-        requester_name(call.requester)
-    )
-    return person.role in DECIDERS and is_meant(call, person.names) and not is_requester
+    terms = call.terms
+    is_excluded = not terms.requester_decides and may_be_requester(person.name, call.requester)
+    return person.role in DECIDERS and is_meant(call, person.names) and not is_excluded
 
 
 def eligible(call: Call, directory: Directory, at: Micros) -> tuple[tuple[str, ...], str]:
@@ -238,7 +238,6 @@ def eligible(call: Call, directory: Directory, at: Micros) -> tuple[tuple[str, .
 
     It says of all people what ``check_reviewer`` says of one, whatever credential they have.
     """
-    requester = plain_name(requester_name(call.requester))
     also: set[str] = set()
     never: set[str] = set()
     for absent in directory.away:
@@ -246,7 +245,7 @@ def eligible(call: Call, directory: Directory, at: Micros) -> tuple[tuple[str, .
         if (
             stand_in is not None
             and stand_in.role in DECIDERS
-            and stand_in.name != requester
+            and not may_be_requester(stand_in.name, call.requester)
             and absent.has_stand_in(stand_in.name, at)
             and _may_be_represented(call, absent)
         ):
@@ -254,12 +253,13 @@ def eligible(call: Call, directory: Directory, at: Micros) -> tuple[tuple[str, .
     asker = directory.person(plain_name(call.requester))
     if asker is not None and asker.role == "chat" and is_meant(call, asker.names):
         also.add(asker.name)
-    if requester and not call.terms.requester_decides:
-        never.add(requester)
-    agent = plain_name(call.agent)
-    namesake = directory.by_look.get(look_of(agent))
-    if namesake is not None and namesake.name.casefold() == agent.casefold():
-        never.add(namesake.name)
+    excluded = [plain_name(call.agent)]
+    if not call.terms.requester_decides:
+        excluded.append(plain_name(requester_name(call.requester)))
+    for name in excluded:
+        namesake = directory.by_look.get(look_of(name))
+        if namesake is not None:
+            never.add(namesake.name)
     return directory.eligible(call.reviewers, also, never)
 
 
@@ -416,7 +416,7 @@ def open_window(work: UnitOfWork, command: OpenWindow) -> Grant:
     if command.grant in work.grants:
         raise Conflict(f"grant {command.grant} already exists: use another id")
     by = present(work, command.by)
-    is_agent = by.name.casefold() == plain_name(run.agent).casefold()
+    is_agent = look_of(by.name) == look_of(plain_name(run.agent))
     if is_agent or by.role not in ("reviewer", "admin"):
         raise NotAllowed(f"{by.name} may not trust run {run.id}: only a reviewer may")
     if ASSURANCE.index(by.assurance) < ASSURANCE.index("session"):

@@ -20,8 +20,7 @@ from sayso.types import (
     Micros,
     Risk,
     Terms,
-    plain_name,
-    requester_name,
+    may_be_requester,
 )
 
 #: A key in a grant's scope: the reviewers, facts, risk and footprint of the request with which it
@@ -87,7 +86,7 @@ def covers(grant: Grant, call: Call, matches: Callable[[str, str], bool]) -> boo
 def _given_for(under: Mapping[str, Any], by: str, call: Call) -> bool:
     """Return whether the person who gave the grant could approve this call with that assurance."""
     terms = call.terms
-    if not terms.requester_decides and by == plain_name(call.requester):
+    if not terms.requester_decides and may_be_requester(by, call.requester):
         return False
     if terms.fresh is not None:
         return False  # whoever gave it has not signed in just now
@@ -133,7 +132,7 @@ def _could_decide(grant: Grant, names: Collection[str], assurance: str, call: Ca
     terms = call.terms
     if not call.tool or "approve" not in terms.decisions or terms.fresh is not None:
         return False
-    if not terms.requester_decides and grant.by == plain_name(requester_name(call.requester)):
+    if not terms.requester_decides and may_be_requester(grant.by, call.requester):
         return False
     is_meant = not terms.reviewers or not set(names).isdisjoint(terms.reviewers)
     return is_meant and ASSURANCE.index(terms.assurance) <= ASSURANCE.index(assurance)

@@ -29,7 +29,7 @@ from sayso.server.responses import to_json
 from sayso.stores.base import RequestGroup, Store, Viewer
 from sayso.stores.listing import is_for, short
 from sayso.text import inert
-from sayso.types import ASSURANCE, DECISIONS, Json, Request, Reviewer, iso, plain_name
+from sayso.types import ASSURANCE, DECISIONS, Json, Request, Reviewer, iso, may_be_requester
 from sayso.views import request_json
 
 K = TypeVar("K")
@@ -205,7 +205,7 @@ def possible_decisions(request: Request, by: Reviewer) -> tuple[list[str], str]:
         return [], f"it is {request.status}"
     if request.reviewers and names_of(by).isdisjoint(request.reviewers):
         return [], f"it is for {', '.join(request.reviewers)}"
-    if not request.requester_decides and plain_name(request.requester) == by.name:
+    if not request.requester_decides and may_be_requester(by.name, request.requester):
         return [], "you asked for this, so someone else has to decide"
     if request.quorum > 1 and ASSURANCE.index(by.assurance) < ASSURANCE.index("token"):
         return [], "it needs more than one person, and each has to be signed in"

@@ -24,7 +24,7 @@ from sayso.inbox.people import viewer_of
 from sayso.rows import Call, Delivery, Event, Person, Proven
 from sayso.stores.base import Store
 from sayso.stores.row_checks import if_readable, request_in
-from sayso.types import GROUP, SECOND, Micros, plain_name
+from sayso.types import GROUP, SECOND, Micros, may_be_requester, plain_name
 from sayso.views import is_request
 
 #: More open requests than this are one message.
@@ -197,7 +197,7 @@ class Recipients:
         return list(dict.fromkeys(found))
 
     def _of_people(self, call: Call, people: Iterable[Person]) -> Iterator[Target]:
-        requester = "" if call.terms.requester_decides else plain_name(call.requester)
+        may_decide = call.terms.requester_decides
         now = self._store.now()
         for person in people:
             name = person.name
@@ -205,7 +205,7 @@ class Recipients:
                 name = person.stand_in
             if name not in self._addresses:
                 self._addresses[name] = addresses(self._store, self._channel, name)
-            if name != requester:
+            if may_decide or not may_be_requester(name, call.requester):
                 yield from self._addresses[name]
 
 
