@@ -380,3 +380,25 @@ def test_explain_shows_the_difference(world: World) -> None:
     for words in ("agent: eve", "Last event: asked by", "Differs: call", "Next: Compare"):
         assert words in output
     world.cli("audit", "explain", "req_none", code=4)
+
+
+def test_explain_says_that_the_row_is_missing(world: World) -> None:
+    request = world.mail()
+    with closing(sqlite3.connect(world.folder / "sayso.db")) as connection, connection:
+        connection.execute("DELETE FROM call")
+    assert "Its row is missing." in world.cli("audit", "explain", request, code=1)
+
+
+# -- audit prove
+
+
+def test_prove_needs_a_decision_with_a_passkey(world: World) -> None:
+    request = world.mail()
+    world.cli("reject", request, "-m", "no")
+    assert "was confirmed with a passkey" in world.cli("audit", "prove", request, code=4)
+    with closing(sqlite3.connect(world.folder / "sayso.db")) as connection, connection:
+        connection.execute("UPDATE call SET agent = 'eve'")
+    assert f"{request} cannot be proved. Compare the row" in world.cli(
+        "audit", "prove", request, code=1
+    )
+    assert not list(world.folder.glob("*.html"))

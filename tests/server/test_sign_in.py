@@ -12,11 +12,13 @@ import pytest
 from oidc_provider import CLIENT, SECRET, OpenIDProvider
 from served import Serve, Served, opened
 from software_passkey import SoftwarePasskey
+from typer.testing import CliRunner
 
 import sayso
 from sayso import audit
 from sayso.audit.prove import prove
 from sayso.audit.replay import ImpossibleEvent, _check_passkey
+from sayso.cli.entry import app_of
 from sayso.codec import loads
 from sayso.inbox import add_person, remove_person
 from sayso.inbox.directory import change_person, new_link
@@ -309,6 +311,15 @@ def test_passkey_confirms_decision(careful: Served, decision: dict[str, Any]) ->
     assert audit.verify(careful.store).ok
     page = prove(careful.store, request["id"])
     assert request["id"] in page
+    file = careful.store.path.with_name("proof.html")  # type: ignore[attr-defined]
+    words = ["audit", "prove", request["id"][:9], "--output", str(file)]
+    made = CliRunner().invoke(app_of("audit"), [*words, "--store", careful.store.url])
+    assert (made.exit_code, file.read_text("utf-8")) == (0, page), made.output
+    file.unlink()
+    file.mkdir()
+    failed = CliRunner().invoke(app_of("audit"), [*words, "--store", careful.store.url])
+    assert failed.exit_code == 2
+    assert "cannot be written" in failed.output
 
 
 def test_passkey_confirmation_covers_one_decision(careful: Served) -> None:

@@ -84,6 +84,21 @@ def test_changed_run_is_reported(desk: Desk, change: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "what"),
     [
+        ("DELETE FROM thread WHERE id = 'r1'", "the row of its thread r1 is missing"),
+        ("ALTER TABLE thread RENAME TO threads", "the row of its thread r1 cannot be read"),
+    ],
+)
+def test_request_without_its_thread_is_explained(desk: Desk, statement: str, what: str) -> None:
+    request = desk.ask()
+    desk.home.sql(statement)
+    explanation = explain(desk.store, request)
+    assert explanation.differs == (what,)
+    assert "run `sayso audit verify`" in explanation.next_step
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
         ("DELETE FROM tool", "the row of its tool send is missing"),
         ("UPDATE tool SET name = 'spend'", "the row of its tool send was changed"),
         ("UPDATE tool SET description = 'Send money'", "the row of its tool send was changed"),
