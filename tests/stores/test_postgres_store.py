@@ -372,6 +372,29 @@ def test_joining_needs_a_transaction_on_the_store(open_pg: PgOpener, place: Plac
         other.on(connection)
 
 
+def test_cursor_moves_when_your_transaction_commits(open_pg: PgOpener, mine: Any) -> None:
+    store = open_pg()
+    for end, position in ((mine.rollback, ""), (mine.commit, "1.2.3")):
+        assert store.on(mine).move_cursor("reader", "1.2.3", expected="")
+        end()
+        assert store.cursor("reader") == position
+    assert not store.on(mine).move_cursor("reader", "1.2.4", expected="")
+
+
+def test_joined_store_leaves_maintenance_to_the_store(open_pg: PgOpener, mine: Any) -> None:
+    joined = open_pg().on(mine)
+    for work in (joined.seal, joined.snapshot, joined.prune):
+        with pytest.raises(StoreError, match="needs a transaction of its own"):
+            work()
+
+
+def test_connection_to_another_store_cannot_be_joined(open_pg: PgOpener, mine: Any) -> None:
+    store = open_pg()
+    mine.execute("UPDATE meta SET value = 'another' WHERE key = 'incarnation'")
+    with pytest.raises(StoreError, match="leads to another store"):
+        store.on(mine)
+
+
 async def test_async_connection_cannot_be_joined(open_pg: PgOpener, place: Place) -> None:
     store = open_pg()
     async with await psycopg.AsyncConnection.connect(place.url) as connection:

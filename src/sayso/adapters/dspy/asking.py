@@ -28,11 +28,6 @@ class HumanInputRequest:
         self._answer: Future[str] = Future()
         self._answer.set_running_or_notify_cancel()  # a caller that gives up does not cancel it
 
-    @property
-    def answered(self) -> bool:
-        """Whether there is an answer."""
-        return self._answer.done()
-
     async def response(self, timeout: float | None = None) -> str:
         """Wait for the answer. Raises ``Expired`` if there is none after ``timeout`` seconds."""
         if self._answer.done():
