@@ -124,6 +124,81 @@ def test_remote_agent_cannot_take_local_key(
         ]
 
 
+def test_title_preview_and_facts_reach_people(
+    server: Server, people: People, gate_to: Gates
+) -> None:
+    ran: list[Any] = []
+    balance = [100]
+    gate = gate_to(server.url, wait=0)
+    pay = paying(
+        gate,
+        ran,
+        title="Pay {to}",
+        preview=lambda to, amount: {"left": balance[0] - amount},
+        binds=lambda: {"branch": "main"},
+        effect_key=lambda args: f"pay {{{args['to']}}}",
+    )
+
+    def call(run: str = "order-17") -> Any:
+        with gate.run(run):
+            return pay("ana")
+
+    with pytest.raises(sayso.Paused):
+        call()
+    request = people.next()
+    assert (request.title, request.preview) == ("Pay ana", {"left": 95})
+    people.decide(yes)
+    balance[0] = 90  # a later preview is not what people saw, and no other call
+    assert call() == "paid 5 to ana"
+    assert people.inbox.get_sync(request.id).effect_key == "bot/pay {ana}"
+    with pytest.raises(sayso.Paused):
+        call("order-18")
+    people.decide(yes)
+    with pytest.raises(DuplicateEffect):
+        call("order-18")
+    assert ran == [("ana", 5)]
+
+
+def test_changed_facts_ask_again(server: Server, people: People, gate_to: Gates) -> None:
+    ran: list[Any] = []
+    branch = ["main"]
+    gate = gate_to(server.url)
+    pay = paying(gate, ran, binds=lambda: {"branch": branch[0]})
+
+    def change(request: sayso.Request) -> sayso.Decision:
+        branch[0] = "other"
+        return request.approve()
+
+    people.will(change, yes)
+    with gate.run("order-17"):
+        assert pay("ana") == "paid 5 to ana"
+    (request,) = people.inbox.history_sync().items
+    assert (ran, request.revision) == ([("ana", 5)], 2)
+    branch[0] = "third"  # nothing runs under facts that nobody has approved
+    another = pytest.raises(sayso.Conflict, match="already used with another body")
+    with another, gate.run("order-17"):
+        pay("ana")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
+def test_interrupted_remote_call_is_in_doubt(
+    server: Server, people: People, gate_to: Gates, error: BaseException
+) -> None:
+    gate = gate_to(server.url)
+    ran: list[Any] = []
+
+    @gate.guard
+    def pay(to: str) -> None:
+        ran.append(to)
+        raise error
+
+    people.will(yes)
+    with pytest.raises(type(error)), gate.run("order-17"):
+        pay("ana")
+    doubt = people.next()
+    assert (doubt.kind, doubt.execution.attempts, ran) == ("in_doubt", 1, ["ana"])
+
+
 def test_one_approval_covers_the_retries_of_a_read(
     serve: Any, people: People, gate_to: Gates
 ) -> None:
@@ -250,6 +325,16 @@ def test_unstorable_result_is_no_failure(server: Server, people: People, gate_to
     assert lost.value.value == 2**70
     (item,) = people.inbox.history_sync().items
     assert (item.execution.status, item.execution.result) == ("done", None)
+
+
+def test_wrong_arguments_are_refused_at_once(server: Server, gate_to: Gates) -> None:
+    gate = gate_to(server.url)
+    with pytest.raises(TypeError, match="key= of a guarded function"):
+        gate.guard(key="order-17")(len)  # type: ignore[call-overload]
+    with pytest.raises(sayso.InvalidCall, match=r"a sayso\.Question"):
+        gate.ask_sync(5)  # type: ignore[arg-type]
+    with pytest.raises(sayso.InvalidCall, match="the text is empty"):
+        gate.confirm_sync(" ")
 
 
 def test_waiting_for_a_while(server: Server, people: People, gate_to: Gates) -> None:

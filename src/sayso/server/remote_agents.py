@@ -75,8 +75,9 @@ async def open_call(
     """
     # Checking a value against an agent's own schema may be slow: do it off the event loop.
     kind, args = _content(body) if body.schema_ is None else await to_thread(_content, body)
-    # A caller that makes the same call again may word its note differently, or prompt for it.
-    unbound = {"caller", "session"}
+    # A caller that makes the same call again may compute another preview, word its note
+    # differently, or prompt for it. What people were shown first is in the digest.
+    unbound = {"caller", "session", "preview"}
     if body.caller:
         unbound |= {"note", "machine", "resolved", "needs_approval"}
     fields = body.model_dump(by_alias=True, exclude_defaults=True, exclude=unbound)
