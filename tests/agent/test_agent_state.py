@@ -112,16 +112,24 @@ async def test_state_can_be_exported_again_after_a_decision(lasting: World) -> N
     assert [staged.by for staged in again.staged] == ["bea"]
 
 
-async def test_tampered_state_is_refused(lasting: World) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("bea", "eve", "the signature of this state is wrong"),
+        ("reject", "respond", "not a run state"),
+        ("reject", "decide", "not a run state"),
+    ],
+)
+async def test_tampered_state_is_refused(lasting: World, old: str, new: str, message: str) -> None:
     state = await paused(lasting)
     state.reject(state.interruptions[0], "no", by="bea")
     text = state.to_json()
-    forged = text.replace("reject", "approve").replace("bea", "eve")
+    forged = text.replace(f'"{old}', f'"{new}').replace(f'\\"{old}\\"', f'\\"{new}\\"')
     assert forged != text
     agent = lasting.agent(say("Never."))
-    with pytest.raises(sayso.Tampered):
+    with pytest.raises(sayso.Tampered, match=message):
         await agent.resume(sayso.RunState.from_json(forged))
-    with pytest.raises(sayso.Tampered):
+    with pytest.raises(sayso.Tampered, match=message):
         sayso.RunState.from_json(forged, store=lasting.store)
     assert (lasting.ran, asked(agent)) == ([], [])
     assert (await lasting.inbox.pending()).items[0].status == "pending"
