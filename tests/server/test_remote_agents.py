@@ -13,7 +13,7 @@ import pytest
 from served import Serve, Served, mailer, opened
 from waiting import until
 
-from sayso import Inbox, Reject
+from sayso import Gate, Inbox, Paused, Reject
 from sayso.testing import say
 
 
@@ -52,6 +52,34 @@ def test_same_key_is_the_same_request(open_server: Served) -> None:
     for key, status in (("another", 201), ("", 422)):
         headers = {"Idempotency-Key": key}
         assert client.post("/api/requests", json=body, headers=headers).status_code == status
+
+
+def test_changed_tool_or_facts_are_not_claimed(open_server: Served) -> None:
+    client = open_server.client()
+    made = opened(client, binds={"branch": "main"})
+    approve(client, made)
+    path = f"/api/requests/{made['id']}"
+    refused = client.post(f"{path}/claim", json={"tool_digest": "0" * 64})
+    assert (refused.status_code, "the tool has changed" in refused.text) == (403, True)
+    refused = client.post(f"{path}/claim", json={"binds": {"branch": "other"}})
+    assert (refused.status_code, "asked again" in refused.text) == (409, True)
+    assert client.get(path).json()["status"] == "pending"
+
+
+def test_names_of_other_agents_are_refused(serve: Serve) -> None:
+    """Code of the server may have a run or a thread of any name."""
+    server = serve()
+    gate = Gate(server.store, agent="desk", wait=0)
+    for name in ("bot/r1", "bot/t1"):
+        with pytest.raises(Paused), gate.run(name):
+            gate.confirm_sync("Publish?")
+    client = server.client(server.token("bot", "agent"))
+    headers = {"Idempotency-Key": "k"}
+    for where, field in (({"run": "r1"}, "run"), ({"run": "r2", "thread": "t1"}, "thread")):
+        body = {"tool": "refund", "args": {}, **where}
+        refused = client.post("/api/requests", json=body, headers=headers)
+        assert refused.status_code == 409
+        assert f"{field} 'bot/{field[0]}1' is not this agent's" in refused.text
 
 
 def test_short_forms_are_accepted(open_server: Served) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -225,6 +226,33 @@ def test_passkey_answer_works_once(serve: Serve) -> None:
     body = passkey_sign_in(owner, device)
     assert owner.post("/api/login/passkey", json=body).status_code == 204
     assert thief.post("/api/login/passkey", json=body).status_code == 401
+
+
+def test_passkey_made_for_another_person_is_not_added(serve: Serve) -> None:
+    served = serve()
+    ana, ben = signed_in(served), signed_in(served, "ben")
+    device = SoftwarePasskey(served.url.replace("127.0.0.1", "localhost"))
+    begun = ana.post("/api/passkeys/registration/options").json()
+    body = {"statement": begun["statement"], "answer": device.create(begun["options"])}
+    refused = ben.post("/api/passkeys", json=body)
+    assert (refused.status_code, "for another person" in refused.text) == (403, True)
+    assert ben.get("/api/passkeys").json()["items"] == []
+    assert ana.post("/api/passkeys", json=body).status_code == 201
+
+
+def test_passkey_statement_serves_one_purpose_on_one_site(careful: Served) -> None:
+    """What a passkey signed for a decision opens no session, and another site has no part in it."""
+    request = opened(careful.client(careful.token("bot", "agent")))
+    browser, device = with_passkey(careful)
+    signed_decision = confirm(browser, device, request)["passkey"]
+    thief = browser_of(careful)
+    refused = thief.post("/api/login/passkey", json=signed_decision)
+    assert (refused.status_code, "no answer to a sign-in" in refused.text) == (403, True)
+    body = passkey_sign_in(browser, device)
+    elsewhere = json.loads(body["statement"]) | {"origin": "https://evil.example"}
+    refused = thief.post("/api/login/passkey", json={**body, "statement": json.dumps(elsewhere)})
+    assert (refused.status_code, "for another site" in refused.text) == (403, True)
+    assert thief.get("/api/me").status_code == 401
 
 
 def test_removed_passkey_ends_its_sessions(serve: Serve) -> None:
