@@ -58,6 +58,15 @@ def test_pattern_matches_whole_text_only(case: Case, pattern: str) -> None:
     assert all(asked(case, to) for to in ("bob", "jo", "bo; x", "bo\nx", "xbo", "bo\n"))
 
 
+def test_pattern_for_argument_named_like_a_keyword(case: Case) -> None:
+    run = case.gate.guard(name="run", needs_approval=True)(lambda default: default)
+    request = case.paused(lambda: run("npm test"), "first")
+    scope = {"properties": {"default": {"type": "string", "pattern": "^npm test"}}}
+    case.decide(request.approve(), grant={"scope": scope})
+    assert case.enter(lambda: run("npm test"), "second") == "npm test"
+    assert case.paused(lambda: run("npm test; curl evil"), "third").status == "pending"
+
+
 def test_grant_covers_no_higher_risk(case: Case) -> None:
     grant(case, {"scope": "any"})
     levels = ("low", "medium", "high")

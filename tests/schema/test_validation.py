@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sayso.errors import InvalidCall
-from sayso.schema import check_schema, errors, remote_schema, validation
+from sayso.schema import check_schema, errors, remote_schema, validation, whole_text
 
 
 def _levels(count: int) -> dict[str, Any]:
@@ -70,6 +70,39 @@ def test_slow_pattern_is_removed_from_remote_schema(pattern: str) -> None:
     assert kept["const"] == {"pattern": pattern}
     property_of_that_name = {"properties": {"pattern": {"type": "string", "pattern": "^a"}}}
     assert remote_schema(property_of_that_name) == property_of_that_name
+
+
+@pytest.mark.parametrize("name", ["default", "const", "enum", "examples", "properties", "$ref"])
+@pytest.mark.parametrize("keyword", ["properties", "$defs", "dependentSchemas"])
+def test_names_of_authors_are_no_keywords(keyword: str, name: str) -> None:
+    schema = {keyword: {name: {"type": "string", "pattern": "^(?=a)"}}}
+    assert remote_schema(schema) == {keyword: {name: {"type": "string"}}}
+    schema[keyword][name]["pattern"] = "^a"
+    assert whole_text(schema)[keyword][name]["pattern"] == "^(?:^a)$"
+    schema[keyword][name] = {"$ref": "#/nowhere"}
+    with pytest.raises(InvalidCall, match="which is not in it"):
+        check_schema(schema)
+
+
+@pytest.mark.parametrize(
+    ("ref", "more"),
+    [
+        ("#/default", {"default": {"pattern": "^(?=a)"}}),
+        ("#/properties/a/enum/0", {"properties": {"a": {"enum": [{"pattern": "^(?=a)"}]}}}),
+        ("#/$defs", {"$defs": {"pattern": {}}}),
+        ("#/x/const", {"x": {"const": {"pattern": "^(?=a)"}}}),
+    ],
+)
+def test_reference_to_data_is_refused(ref: str, more: dict[str, Any]) -> None:
+    with pytest.raises(InvalidCall, match="is no schema"):
+        check_schema({"anyOf": [{"$ref": ref}], **more})
+
+
+@pytest.mark.parametrize("odd", [None, 1, [], {}, [1], {"pattern": 1}, {"patternProperties": 1}])
+@pytest.mark.parametrize("keyword", ["pattern", "patternProperties", "properties", "$ref"])
+def test_unknown_keywords_may_hold_anything(keyword: str, odd: Any) -> None:
+    schema = {"x-form": {keyword: odd}}
+    assert remote_schema(schema) == whole_text(schema) == schema
 
 
 @pytest.mark.parametrize(

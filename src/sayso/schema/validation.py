@@ -105,8 +105,10 @@ MAX_ERRORS = 20
 MAX_MESSAGE = 200
 MAX_SECONDS = 5.0
 
-# The values of these keywords are data: a "$ref" inside them points nowhere.
+# The values of these keywords are data: no "$ref" inside them counts, and none may point there.
 _DATA = frozenset({"const", "default", "enum", "examples"})
+# Under these keywords are names of the schema's author, even if they are those of keywords.
+_NAMED = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
 # From urllib and re, on addresses and patterns that jsonschema passes on to them unchecked.
 _UNEXPECTED = (ValueError, OverflowError)
 #: When the check that runs in this OS thread has to end.
@@ -228,22 +230,14 @@ def whole_text(schema: object) -> dict[str, Any]:
     is a schema, and its patterns have no look-around or back-references.
     """
     check_schema(schema)
-
-    def whole(value: Any) -> Any:
-        if isinstance(value, list):
-            return [whole(item) for item in value]
-        if not isinstance(value, Mapping):
-            return value
-        return {
-            name: _whole_pattern(item)
-            if name == "pattern" and isinstance(item, str)
-            else (item if name in _DATA else whole(item))
-            for name, item in value.items()
-        }
-
-    anchored: dict[str, Any] = whole(schema)
+    anchored: dict[str, Any] = _changed(schema, _with_whole_pattern)
     check_schema(anchored)
     return anchored
+
+
+def _with_whole_pattern(schema: dict[str, Any]) -> dict[str, Any]:
+    pattern = schema.get("pattern")
+    return {**schema, "pattern": _whole_pattern(pattern)} if isinstance(pattern, str) else schema
 
 
 def _whole_pattern(pattern: str) -> str:
@@ -263,7 +257,7 @@ def remote_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     check_schema(schema)
     if {"patternProperties", "unevaluatedProperties"} <= set(_names(schema)):
         raise InvalidCall("patternProperties and unevaluatedProperties: use one of them")
-    safe: dict[str, Any] = _without_slow_patterns(dict(schema))
+    safe: dict[str, Any] = _changed(schema, _without_slow_patterns)
     return safe
 
 
@@ -284,23 +278,17 @@ def remote_tool(
     return Tool.of(name, codec.dumps(schema), description, version="remote")
 
 
-def _without_slow_patterns(node: Any) -> Any:
-    if isinstance(node, list):
-        return [_without_slow_patterns(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    for pattern in node.get("patternProperties", ()):
-        if isinstance(pattern, str) and linear_matcher(pattern) is None:
+def _without_slow_patterns(schema: dict[str, Any]) -> dict[str, Any]:
+    patterns = schema.get("patternProperties")
+    for pattern in patterns if isinstance(patterns, dict) else ():
+        if linear_matcher(pattern) is None:
             raise InvalidCall(
                 f"the pattern {_short(pattern)!r} may take too long to be checked: write it "
                 "without look-around, back-references and very large repeats"
             )
-    slow = isinstance(node.get("pattern"), str) and linear_matcher(node["pattern"]) is None
-    return {
-        name: item if name in _DATA else _without_slow_patterns(item)
-        for name, item in node.items()
-        if not (slow and name == "pattern")
-    }
+    if isinstance(schema.get("pattern"), str) and linear_matcher(schema["pattern"]) is None:
+        del schema["pattern"]
+    return schema
 
 
 def _bytes(schema: Mapping[str, Any]) -> bytes:
@@ -363,8 +351,14 @@ def _check(schema: dict[str, Any]) -> None:
     try:
         Draft202012Validator.check_schema(schema)
         resolver = Registry().resolver_with_root(DRAFT202012.create_resource(schema))
-        for ref in _refs(schema):
-            resolver.lookup(ref)
+        schemas = [*_schemas(schema)]
+        ids = set(map(id, schemas))
+        for ref in _refs(schemas):
+            target = resolver.lookup(ref).contents
+            if isinstance(target, dict) and id(target) not in ids:
+                raise InvalidCall(
+                    f"the schema refers to {_short(ref)}, which is no schema: put it under $defs"
+                )
     except SchemaError as error:
         path = codec.path_text(error.absolute_path)
         message = f"not a JSON Schema: {path or 'root'}: {_short(error.message)}"
@@ -388,16 +382,37 @@ def _names(node: object) -> Iterator[str]:
         yield from _names(child)
 
 
-def _refs(node: object) -> Iterator[str]:
+def _schemas(node: object) -> Iterator[dict[str, Any]]:
+    """Return a schema and every schema in it."""
+    if isinstance(node, dict):
+        yield node
+    for name, child in node.items() if isinstance(node, dict) else enumerate(_children(node)):
+        if name not in _DATA:
+            parts = _children(child) if name in _NAMED else (child,)
+            for part in parts:
+                yield from _schemas(part)
+
+
+def _changed(node: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """Return a schema with every schema in it changed, the innermost first."""
     if isinstance(node, list):
-        for item in node:
-            yield from _refs(item)
-    elif isinstance(node, dict):
-        for key, item in node.items():
-            if key in {"$ref", "$dynamicRef"} and isinstance(item, str):
-                yield item
-            elif key not in _DATA:
-                yield from _refs(item)
+        return [_changed(child, change) for child in node]
+    if not isinstance(node, Mapping):
+        return node
+    changed: dict[str, Any] = {}
+    for name, child in node.items():
+        if name in _NAMED and isinstance(child, Mapping):
+            changed[name] = {key: _changed(part, change) for key, part in child.items()}
+        else:
+            changed[name] = child if name in _DATA else _changed(child, change)
+    return change(changed)
+
+
+def _refs(schemas: Iterable[dict[str, Any]]) -> Iterator[str]:
+    for schema in schemas:
+        for key in ("$ref", "$dynamicRef"):
+            if isinstance(schema.get(key), str):
+                yield schema[key]
 
 
 def _unknown_ref(ref: str) -> InvalidCall:
