@@ -49,9 +49,32 @@ RESOLVED = "resolved"
 PATHS = ("file_path", "notebook_path", "absolute_path", "path", "filePath", "dir_path")
 PATH_LISTS = ("paths", "file_paths", "include")
 _PATTERNS = ("glob", "include", "include_pattern")
+#: A pattern of names with an ending, such as ``src/**/*.py``.
+_ENDING = re.compile(r"(?:[\w.*/-]*/)?\*[\w-]*(?:\.[\w-]+)+")
 #: Codex ignores blanks around a line of a patch.
 _PATCHED = re.compile(
     r"^\s*\*\*\* (?:Add File|Update File|Delete File|Move to):\s*(\S.*?)\s*$", re.M
+)
+#: The arguments with a patch, which names files.
+_PATCHES = ("command", "input", "patch", "patchText")
+#: The arguments of file tools: none of the others names a file.
+_FILE_ARGUMENTS = frozenset(
+    (
+        *(MACHINE, *PATHS, *PATH_LISTS, *_PATCHES),
+        *("cwd", "offset", "limit", "pages", "view_range", "content", "file_text", "description"),
+        *("old_string", "new_string", "replace_all", "expected_replacements", "instruction"),
+        *("old_str", "new_str", "insert_line", "insert_text", "edits", "new_source", "cell_id"),
+        *("cell_type", "edit_mode", "cell_number", "append", "oldString", "newString"),
+        *("replaceAll", "allow_multiple", "modified_by_user", "ai_proposed_content"),
+    )
+)
+#: What one of several edits of a file has.
+_EDIT_ARGUMENTS = frozenset(
+    (
+        *PATHS,
+        *("old_string", "new_string", "replace_all", "old_str", "new_str"),
+        *("oldString", "newString", "replaceAll"),
+    )
 )
 #: The argument of a shell tool that says where the command runs.
 FOLDERS = ("workdir", "dir_path")
@@ -160,7 +183,10 @@ def named_paths(args: Mapping[str, Any], *, writing: bool) -> list[str] | None:
     for name in PATH_LISTS:
         if isinstance(args.get(name), list):
             paths += args[name]
-    for text in (args.get(name) for name in ("command", "input", "patch", "patchText")):
+    edits = args.get("edits")
+    for edit in edits if writing and isinstance(edits, list) else ():
+        paths += [edit[name] for name in PATHS if isinstance(edit, Mapping) and name in edit]
+    for text in (args.get(name) for name in _PATCHES):
         if writing and isinstance(text, str):
             paths += _PATCHED.findall(text)
     if not all(isinstance(path, str) for path in paths) or (writing and not paths):
@@ -168,15 +194,51 @@ def named_paths(args: Mapping[str, Any], *, writing: bool) -> list[str] | None:
     return paths
 
 
+def unknown_argument(args: Mapping[str, Any]) -> str:
+    """Return an argument of a file tool that may name a file in another way, or ""."""
+    edits = args.get("edits", [])
+    if not isinstance(edits, list):
+        return "edits"
+    for known, arguments in (
+        (_FILE_ARGUMENTS, args),
+        *((_EDIT_ARGUMENTS, edit) for edit in edits),
+    ):
+        if not isinstance(arguments, Mapping):
+            return "edits"
+        if unknown := sorted(arguments.keys() - known):
+            return str(unknown[0])
+    return ""
+
+
+def _pattern_findings(pattern: str, args: Mapping[str, Any], files: Files, cwd: str) -> Findings:
+    """Return the findings of reading every file that a pattern of names matches."""
+    before, brace, after = pattern.partition("{")
+    choices, _, after = after.partition("}")
+    names = [f"{before}{choice}{after}" for choice in choices.split(",")] if brace else [pattern]
+    if pattern.startswith("!"):
+        return {}
+    if any(CREDENTIALS.match(name.rstrip("*")) for name in names):
+        return {"secret": f"{pattern} matches files that may hold credentials."}
+    if all(_ENDING.fullmatch(name) for name in names):
+        return {}
+    root = next((args[name] for name in PATHS if isinstance(args.get(name), str)), ".")
+    bases = [re.sub(r"[\[{].*", "*", name.rpartition("/")[2]) for name in names]
+    return files.tree(
+        files.real(f"{cwd}/{root}" if not root.startswith("/") else root), names="\n".join(bases)
+    )
+
+
 def _file_findings(args: Mapping[str, Any], files: Files, cwd: str, *, writing: bool) -> Findings:
     paths = named_paths(args, writing=writing)
     if paths is None:
         return {"unclear": "The call does not name the files that it is about."}
+    if writing and (unknown := unknown_argument(args)):
+        return {"unclear": f"The argument {unknown} may name another file."}
     findings: Findings = {}
-    for name in _PATTERNS:
-        pattern = args.get(name)
-        if isinstance(pattern, str) and CREDENTIALS.match(pattern.rstrip("*")):
-            findings["secret"] = f"{pattern} matches files that may hold credentials."
+    patterns = [args[name] for name in _PATTERNS if isinstance(args.get(name), str)]
+    patterns += [path for path in paths if not writing and re.search(r"[*?\[{]", path)]
+    for pattern in patterns:
+        findings |= _pattern_findings(pattern, args, files, cwd)
     for path in paths:
         for kind, sentence in files.path(path, cwd, writing=writing).items():
             findings.setdefault(kind, sentence)

@@ -95,6 +95,8 @@ class _Entry(NamedTuple):
     operands: tuple[str, ...]
     #: Whether words that begin with a dash are operands.
     plain: bool
+    #: Whether each option, and each value, is a word of its own.
+    single: bool
 
 
 class _Arguments(NamedTuple):
@@ -112,13 +114,14 @@ def _entry(text: str) -> _Entry:
     for token in listed.split():
         match = re.fullmatch(r"(--?[\w.#-]*)(=\w+|\?)?([\^>!]*)", token)
         if match is None:
-            continue  # the star
+            continue  # the star, or "="
         name, value, marks = match.groups(default="")
         if name.startswith("--") or value or marks or len(name) == 2:
             options[name] = _Option(value.removeprefix("="), marks)
         else:
             options |= {f"-{letter}": _Option("", "") for letter in name[1:]}
-    return _Entry(options, tuple(operands.split()), listed.split()[:1] == ["*"])
+    first = listed.split()[:1]
+    return _Entry(options, tuple(operands.split()), first == ["*"], first == ["="])
 
 
 def _arguments(program: str, text: str, words: Sequence[str]) -> _Arguments:
@@ -169,10 +172,11 @@ def _read_option(
             name = word[:2]
             equals = value = word[2:]
         option = entry.options.get(name)
-        if option is None or name == "-#":
-            raise Unlisted(f"The option {name} of {program} is not known to be harmless.")
+        joined = entry.single and len(word) > 2 and not word.startswith("--")
+        if option is None or name == "-#" or joined:
+            raise Unlisted(f"The option {word} of {program} is not known to be harmless.")
         if option.value not in ("", "?") and not equals and rest:
-            value = rest.pop(0)
+            value = _next_value(program, name, option, rest)
         options[name] = f"{options[name]}\n{value}" if name in options else value
         if option.value == "?":
             return
@@ -185,6 +189,18 @@ def _read_option(
             raise Unlisted(f"The option {name} of {program} is not known with a value.")
         word = "" if word.startswith("--") else f"-{value}"
     raise Unlisted(f"{program} has too many options in one word.")
+
+
+def _next_value(program: str, name: str, option: _Option, rest: list[str]) -> str:
+    """Take the value of an option from the next word.
+
+    Not every program reads a word with a dash as the value, whatever its manual says: for ``git log
+    --format --output=x``, the second one is an option.
+    """
+    value = rest.pop(0)
+    if re.match(r"--?[A-Za-z]", value) and "^" not in option.marks:
+        raise Unlisted(f"{value} after {name} may be an option to {program}.")
+    return value
 
 
 def _operand_values(
@@ -325,7 +341,7 @@ class _Judge:
         name, *rest = words
         if name not in tables.BUILTINS and (why := self._files.program(name)):
             raise Unlisted(why)
-        if (obeyed := tables.OBEYED.get(name)) and (file := self._files.upwards(cwd, obeyed)):
+        if file := self._files.upwards(cwd, self._obeyed(name)):
             raise Unlisted(f"{name} runs what {file} says.")
         if name == "cd":
             return self._cd(rest, cwd)
@@ -346,6 +362,12 @@ class _Judge:
         self._listed = self._names(name, arguments, listed)
         _add(findings, {"write" if changes else "read": ""})
         return findings
+
+    def _obeyed(self, name: str) -> str:
+        """Return the names of files that make a program run something else than itself."""
+        folder = posixpath.dirname(self._files.find_program(name))
+        shims = tables.OBEYED["shims"] if posixpath.basename(folder) == "shims" else ""
+        return f"{tables.OBEYED.get(name, '')} {shims}"
 
     # -- values and paths
 

@@ -35,6 +35,7 @@ from sayso.hooks.calls import (
     SHELLS,
     call_kinds,
     named_paths,
+    unknown_argument,
 )
 from sayso.hooks.paths import Files
 from sayso.hooks.shell import UnclearCommand, parse
@@ -62,24 +63,6 @@ _MAX_SUBCOMMANDS = 3
 #: A longer command is repeated in every row; a person cannot compare it anyway.
 _MAX_LENGTH = 4000
 _MAX_FILES = 100
-
-#: Arguments of file tools that cannot lead to another file.
-_INERT_ARGUMENTS = frozenset(
-    (
-        *("cwd", "offset", "limit", "pages", "view_range", "content", "file_text", "description"),
-        *("old_string", "new_string", "replace_all", "expected_replacements", "instruction"),
-        *("old_str", "new_str", "insert_line", "insert_text", "edits", "new_source", "cell_id"),
-        *("cell_type", "edit_mode", "command", "input", "patch", "append"),
-        *("oldString", "newString", "replaceAll"),
-    )
-)
-#: What one of several edits of a file has.
-_INERT_EDIT = frozenset(
-    (
-        *("old_string", "new_string", "replace_all", "old_str", "new_str"),
-        *("oldString", "newString", "replaceAll"),
-    )
-)
 
 
 def footprint(tool: str, args: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -127,20 +110,11 @@ def resolve(tool: str, args: Mapping[str, Any]) -> dict[str, Any]:
             path = _joined(directory, name) if "/" in name else files.find_program(name)
         return {"directory": directory, "program": files.real(path) if path else ""}
     paths = named_paths(args, writing=tool in EDITORS)
-    if paths is None or len(paths) > _MAX_FILES or not _names_all_files(args):
+    names_all_files = args.keys().isdisjoint(PATH_LISTS) and not unknown_argument(args)
+    if paths is None or len(paths) > _MAX_FILES or not names_all_files:
         return {"directory": directory}
     names = {_relative(files.real(_joined(directory, path)), files) for path in paths or ["."]}
     return {"directory": directory, "files": sorted(names)}
-
-
-def _names_all_files(args: Mapping[str, Any]) -> bool:
-    """Return whether no other argument of a file tool can lead to a file."""
-    edits = args.get("edits", [])
-    return (
-        args.keys() <= {*_INERT_ARGUMENTS, *PATHS}
-        and isinstance(edits, list)
-        and all(isinstance(edit, Mapping) and edit.keys() <= _INERT_EDIT for edit in edits)
-    )
 
 
 def plain_words(tool: str, args: Mapping[str, Any]) -> list[str] | None:

@@ -17,7 +17,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from sayso.hooks.tables import CREDENTIALS, LATER, SETTINGS
+from sayso.hooks.tables import CREDENTIALS, GIT_SETTINGS, LATER, SETTINGS
 
 #: What was found, from a kind (``commands.KINDS``) to a sentence that says why.
 Findings = dict[str, str]
@@ -26,27 +26,27 @@ _MAX_PATH = 4096
 #: How many entries of folders one judgement looks at. To resolve a path counts as ten.
 _MAX_ENTRIES = 3000
 _MAX_CONFIG = 100_000
-_MAX_INDEX = 4_000_000
+_MAX_INDEX = 32_000_000
 
 #: Folders that do not count as a project, even if an agent works in one of them.
 _NO_PROJECT = re.compile(
     r"^/?$|^/(?:etc|usr|bin|sbin|lib|boot|dev(?!/shm/)|proc|sys|var(?!/tmp/)|opt)(?:/|$)|"
     r"^/(?:home|Users)/[^/]+/?$|^/[^/]+/?$"
 )
-_NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 _DEVICES = ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/zero", "/dev/urandom")
 #: Folders whose files come from other people's packages, or from git.
 _PACKAGES = frozenset({".git", "node_modules", ".venv", "venv", "__pycache__", ".tox", ".nox"})
 #: A name that ``xargs`` passes on as one word that is no option.
 _ONE_WORD = re.compile(r"[\w.,@%+:=~^#][\w.,@%+:=~^#-]*")
-#: Settings of a git repository that name a program, or further settings.
-_GIT_PROGRAMS = re.compile(
-    r"(?:^|\])\s*(?:(?:fsmonitor|pager)\s*=(?!\s*(?:true|false|cat)\b)|(?:external|textconv|command|clean|"
-    r"smudge|process|driver|program|worktree)\s*=|\[include)",
-    re.I | re.M,
+#: Lines of a git configuration of which every character is understood.
+_GIT_LINE = re.compile(
+    r"[ \t]*(?:[#;].*"
+    r'|\[(?P<section>[A-Za-z0-9-]+)(?P<subsection>[ \t]+"(?:[^"\\]|\\.)*")?\]'
+    r"|(?P<name>[A-Za-z][A-Za-z0-9-]*)[ \t]*(?:=[ \t]*(?P<value>[^\r]*(?<!\\)))?)?[ \t]*\r?"
 )
+#: The start of a submodule in git's index, up to its path.
+_SUBMODULE = re.compile(rb"\0\0\xe0\0.{34}([^\0]+)", re.S)
 _PATH_AT_END = re.compile(r"[\w./@+-]{3,}$")
-_GIT_HOOKS_PATH = re.compile(r"(?:^|\])\s*hookspath\s*=\s*\"?([^\n\"]*)", re.I | re.M)
 
 
 class Overrun(Exception):
@@ -81,8 +81,8 @@ class Files:
     def path(self, path: str, cwd: str, *, writing: bool) -> Findings:
         """Return the findings of reading or writing a path."""
         self._count(10)
-        if len(path) > _MAX_PATH or _NOT_TEXT.search(path):
-            return {"unclear": "A path is too long, or is not text."}
+        if len(path) > _MAX_PATH or not path.isprintable():
+            return {"unclear": "A path is too long, or has a character that is not visible."}
         if path.startswith("~"):
             return {"unclear": f"{path} depends on the user."}
         absolute = posixpath.join(cwd or "/", path)
@@ -94,7 +94,7 @@ class Files:
         findings: Findings = {}
         if any(CREDENTIALS.match(spelling) for spelling in spellings):
             findings["secret"] = f"{path}{leads} may hold credentials."
-        if any(re.match(r"/dev/(?!shm/)", spelling) for spelling in spellings):
+        if any(re.match(r"/dev/(?!shm/)|/inet[46]?/", spelling) for spelling in spellings):
             findings["unclear"] = f"{path} is a device or a network connection, not a file."
         if not writing:
             return findings or {"read": ""}
@@ -213,13 +213,15 @@ class Files:
     def upwards(self, cwd: str, names: str) -> str:
         """Return the first of some files in a folder or one above it, or ""."""
         folder = self.real(cwd)
-        while self.look:
+        while self.look and names.strip():
             for name in names.split():
                 if os.path.exists(os.path.join(folder, name)):
                     return os.path.join(folder, name)
             if folder == "/":
                 break
             folder = os.path.dirname(folder)
+            if folder == self._home:  # the files there are the user's own
+                break
         return ""
 
     # -- git
@@ -253,15 +255,42 @@ class Files:
         common = self.real(
             os.path.join(directory, _read(os.path.join(directory, "commondir")).strip())
         )
-        config = "\n".join(
-            _read(os.path.join(place, name))
-            for place in {directory, common}
-            for name in ("config", "config.worktree")
+        settings: list[tuple[str, str]] = []
+        for place in {directory, common}:
+            for name in ("config", "config.worktree"):
+                settings += _git_settings(_read(os.path.join(place, name)))
+        unknown = next((setting for setting in settings if not _is_known(setting)), None)
+        if unknown or any(
+            self.real(os.path.join(directory, value)) != folder
+            for name, value in settings
+            if name == "core.worktree"
+        ):
+            setting = unknown[0] if unknown else "core.worktree"
+            return {
+                "other": f"The repository sets {setting}, which may make git run another program."
+            }
+        hooks = [value for name, value in settings if name == "core.hookspath"]
+        return (
+            self._hooks(folder, common, hooks, changes)
+            or self._tracked(directory, prints)
+            or self._submodules(folder, directory)
         )
-        if program := _GIT_PROGRAMS.search(config):
-            setting = program[0].strip().strip("[]= ")
-            return {"other": f"The repository sets {setting}, so that git runs another program."}
-        return self._hooks(folder, common, config, changes) or self._tracked(directory, prints)
+
+    def _submodules(self, folder: str, directory: str) -> Findings:
+        """Return the findings of the repositories inside a repository: git looks at them too."""
+        index = _read_index(directory)
+        if b"\0\0\xe0\0" not in index:
+            return {}
+        if index[4:8] not in (b"\0\0\0\2", b"\0\0\0\3") or b"link\0\0\0" in index:
+            return {"unclear": "The repository has submodules in an index that is not analysed."}
+        for path in _SUBMODULE.findall(index):
+            submodule = os.path.join(folder, os.fsdecode(path))
+            self._count(10)
+            if os.path.lexists(os.path.join(submodule, ".git")):
+                findings = self.repository(submodule, changes=False, prints=False)
+                if findings:
+                    return findings
+        return {}
 
     def stashed(self, cwd: str, *, back: bool) -> Findings:
         """Return the findings of putting changed files away, or with ``back`` of restoring them.
@@ -287,12 +316,13 @@ class Files:
             findings |= self.path(name, cwd, writing=True)
         return findings
 
-    def _hooks(self, folder: str, directory: str, config: str, changes: bool) -> Findings:
-        custom = _GIT_HOOKS_PATH.search(config)
+    def _hooks(self, folder: str, directory: str, paths: list[str], changes: bool) -> Findings:
         hooks = os.path.join(directory, "hooks")
-        if custom:
-            hooks = self.real(os.path.join(folder, custom[1].strip()))
+        if paths:
+            hooks = self.real(os.path.join(folder, os.path.expanduser(paths[0])))
             protected = LATER.match(hooks) or SETTINGS.match(hooks)
+            if len(paths) > 1 or re.search(r"[\"\\#;]", paths[0]):
+                return {"unclear": "The folder of git's hooks is not a plain path."}
             if self.contains(hooks) and not protected:
                 return {"unclear": f"Git runs hooks from {hooks}, which is not protected."}
         try:
@@ -313,16 +343,45 @@ class Files:
         """Return {"secret"} if credentials are tracked and the command shows files."""
         if not prints:
             return {}
-        try:
-            with open(os.path.join(directory, "index"), "rb") as file:
-                entries = file.read(_MAX_INDEX).decode("latin-1").split("\0")
-        except OSError:
-            return {}
+        entries = _read_index(directory).decode("latin-1").split("\0")
         for entry in entries:
             path = _PATH_AT_END.search(entry)
             if path and CREDENTIALS.match(path[0]):
                 return {"secret": f"Git shows {path[0]}, which may hold credentials."}
         return {}
+
+
+def _git_settings(text: str) -> list[tuple[str, str]]:
+    """Return the names and values of a git configuration. What is not understood has no value."""
+    settings: list[tuple[str, str]] = []
+    section = ""
+    if len(text) == _MAX_CONFIG:
+        settings.append(("too much to be analysed", ""))
+    for line in text.split("\n"):
+        match = _GIT_LINE.fullmatch(line)
+        if match is None:
+            settings.append((line.strip()[:80], ""))
+        elif match["section"]:
+            section = match["section"].lower() + (".*" if match["subsection"] else "")
+        elif match["name"]:
+            value = (match["value"] or "").strip()
+            settings.append((f"{section}.{match['name'].lower()}", value))
+    return settings
+
+
+def _is_known(setting: tuple[str, str]) -> bool:
+    """Return whether git runs no other program with a setting of a repository."""
+    section, _, name = setting[0].rpartition(".")
+    known = GIT_SETTINGS.get(section, frozenset())
+    return "*" in known or name in known or f"{name}={setting[1]}" in known
+
+
+def _read_index(directory: str) -> bytes:
+    try:
+        with open(os.path.join(directory, "index"), "rb") as file:
+            return file.read(_MAX_INDEX)
+    except OSError:
+        return b""
 
 
 def _read(path: str) -> str:

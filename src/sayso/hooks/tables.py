@@ -13,6 +13,7 @@ operands with which it is known to be harmless. Everything else is asked about:
     -i>         a ``>`` at the end: it is the last in its word, and files to read are written
     -m=text!    a ``!`` at the end: it, or another one like it, must be given
     *           no word is an option
+    =           each option and each value is a word of its own
     : a b*      the kinds of the operands; ``*`` and ``+`` repeat one, ``?`` makes it optional
 
 The kinds of values are the keys of ``VALUES``, and these kinds of paths:
@@ -29,6 +30,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 
 _PATTERN = r"(?:[^\\\n\[{0}]|\\[^\n]|\[\^?[^\\\n{0}\]]+\])*"
 _LINE = rf"(?:\d+(?:~\d+)?|\$|/{_PATTERN.format('/')}/)"
@@ -73,6 +75,12 @@ VALUES: dict[str, str] = {
     "archive": r"-?t[vzjJ]*f",
     "member": r"(?!-)[^:\n]+",
     "psword": r"-?[auxfwlj]+",
+    # Columns of ps. Not environ.
+    "columns": (
+        r"(?:(?:p?pid|[re]?user|[re]?[ug]id|r?group|comm|cmd|args|command|ucmd|%?p?cpu|%?p?mem|rss|vsz|"
+        r"sz|stat|state|s|time|cputimes?|etimes?|l?start|start_time|bsdtime|tty|tt|nice|ni|pri|"
+        r"pgid|pgrp|sid|sess|session|lwp|tid|nlwp|thcount|psr|wchan|cgroup|unit|label)=?(?:,|$))+"
+    ),
     "reflog": r"(?!expire|delete|exists|drop|-).*",
     "env": r"PATH|HOME|USER|SHELL|LANG|PWD|TERM|EDITOR|VIRTUAL_ENV",
     "newline": r"\\n|\n",
@@ -86,8 +94,8 @@ class Names:
     """Names of files and folders: is a path one of them, or in one of them?"""
 
     def __init__(self, patterns: list[str], exceptions: list[str]) -> None:
-        files = [pattern.lower() for pattern in patterns if not pattern.endswith("/")]
-        folders = [pattern.lower() for pattern in patterns if pattern.endswith("/")]
+        files = [pattern.casefold() for pattern in patterns if not pattern.endswith("/")]
+        folders = [pattern.casefold() for pattern in patterns if pattern.endswith("/")]
         self._folders = tuple(f"/{name}" for name in folders if not name.startswith("/"))
         self._roots = tuple(name for name in folders if name.startswith("/"))
         self._paths = frozenset(name for name in files if name.startswith("/"))
@@ -99,7 +107,7 @@ class Names:
 
     def match(self, path: str) -> bool:
         """Return whether a path is one of these files, or in one of these folders."""
-        lower = path.lower()
+        lower = path.casefold()  # as file systems do that ignore case
         name = lower.rstrip("/").rpartition("/")[2]
         if name in self._exceptions or lower in self._exceptions:
             return False
@@ -138,9 +146,14 @@ def _load() -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:
 
 _LINES, _WORDS = _load()
 READS = _LINES["reads"]
+if sys.platform == "darwin":  # there, the word after -i is a suffix, and the next one the script
+    READS["sed"] = READS["sed"].replace("-i> --in-place>", "")
 WRITES = _LINES["writes"]
 WRAPPERS = _LINES["wrappers"]
 OBEYED = _LINES["obeyed"]
+GIT_SETTINGS = {
+    section: frozenset(names.split()) for section, names in _LINES["git settings"].items()
+}
 ASKED = {
     name: kind for kind, names in _LINES["asked"].items() for name in names.strip().split(", ")
 }
