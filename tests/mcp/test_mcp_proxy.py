@@ -21,7 +21,7 @@ from sayso.channels.telegram import TelegramChannel
 from sayso.inbox import add_person
 from sayso.inbox.accounts import Account, link_account, new_code
 from sayso.mcp.front import NOTICE
-from sayso.types import Reviewer
+from sayso.types import Decision, Request, Reviewer
 
 ALLOW_STOCK = """
 [[rule]]
@@ -134,6 +134,25 @@ async def test_policy_allows_reads_and_denies(world: World) -> None:
     assert refused.is_error
     assert "The policy denies this call" in said(refused)
     assert world.effects == ["stock tea"]
+
+
+async def test_rejected_read_is_never_free_again(world: World) -> None:
+    """A rejection beats the rule that allows the read; only a person lets it run."""
+    rule = '[[rule]]\ntool = "stock"\neffect = "read"\nverdict = "{}"\n'
+    refusing = world.person(lambda request: request.reject("no"))
+    async with world.client(policy=rule.format("ask")) as client, refusing:
+        assert "rejected this call" in said(await client.call_tool("stock", {"item": "tea"}))
+    assert world.effects == []
+    seen: list[Request] = []
+
+    def approve(request: Request) -> Decision:
+        seen.append(request)
+        return request.approve()
+
+    async with world.client(policy=rule.format("allow")) as client, world.person(approve):
+        assert not (await client.call_tool("stock", {"item": "tea"})).is_error
+    (request,) = seen
+    assert [rejection.message for rejection in request.refusals] == ["no"]
 
 
 async def test_invalid_calls_are_not_asked(world: World) -> None:

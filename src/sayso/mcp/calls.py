@@ -624,17 +624,18 @@ class Calls:
         args_hash = codec.sha256(model_args.encode())
         if await read(store, store.refusals_of, self.gate.agent, plan.tool_name, args_hash):
             return None  # only a person lets it run
-        for last in (False, True):
+        text = ""
+        for _ in range(2):
             scope = RunScope(self.gate.driver, f"run_{secrets.token_hex(8)}", "", alone=True)
             try:
                 value = await self.gate.driver.result(scope, plan)
                 return Outcome(ok=True, value=value, text="")
             except ServerConnectionLost as lost:
-                if last:
-                    return Outcome(ok=False, value=None, text=f"Nothing was read: {lost}.")
+                text = f"Nothing was read: {lost}."
             except SaysoError as error:
-                return Outcome(ok=False, value=None, text=str(error))
-        raise AssertionError
+                text = str(error)
+                break
+        return Outcome(ok=False, value=None, text=text)
 
     async def close(self) -> None:
         """Stop. Calls that wait for people stay in the store; the next process resumes them.
