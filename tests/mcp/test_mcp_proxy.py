@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fake_telegram import TOKEN, FakeTelegram
-from mcp_world import ERAS, World, said
+from mcp_world import ERAS, World, said, ticket_in
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -21,7 +21,7 @@ from sayso.channels.telegram import TelegramChannel
 from sayso.inbox import add_person
 from sayso.inbox.accounts import Account, link_account, new_code
 from sayso.mcp.front import NOTICE
-from sayso.types import Decision, Request, Reviewer
+from sayso.types import Reviewer
 
 ALLOW_STOCK = """
 [[rule]]
@@ -143,16 +143,13 @@ async def test_rejected_read_is_never_free_again(world: World) -> None:
     async with world.client(policy=rule.format("ask")) as client, refusing:
         assert "rejected this call" in said(await client.call_tool("stock", {"item": "tea"}))
     assert world.effects == []
-    seen: list[Request] = []
-
-    def approve(request: Request) -> Decision:
-        seen.append(request)
-        return request.approve()
-
-    async with world.client(policy=rule.format("allow")) as client, world.person(approve):
-        assert not (await client.call_tool("stock", {"item": "tea"})).is_error
-    (request,) = seen
-    assert [rejection.message for rejection in request.refusals] == ["no"]
+    config = world.config(hold=0.3)
+    async with world.client(config=config, policy=rule.format("allow")) as client:
+        waiting = await client.call_tool("stock", {"item": "tea"})
+        assert ticket_in(waiting)
+        (request,) = await world.asked()
+        assert [rejection.message for rejection in request.refusals] == ["no"]
+    assert world.effects == []
 
 
 async def test_invalid_calls_are_not_asked(world: World) -> None:
