@@ -193,6 +193,12 @@ class Poster(FrameworkAgent):
         return [(await foreign.outcome(call)).text for call in calls]
 
 
+async def test_run_of_another_agent_is_not_resumed(world: World) -> None:
+    result = await Poster(world).run("go", thread="t")
+    with pytest.raises(Conflict, match="belongs to agent 'poster', not to 'other'"):
+        await Poster(world, "other").resume(result.run)
+
+
 async def test_decision_on_another_thread_is_refused(world: World) -> None:
     poster = Poster(world)
     assert (await poster.run("go", thread="t")).status == "paused"
@@ -447,6 +453,10 @@ class _Mute:
         raise RuntimeError("nothing to say")
 
 
+_CYCLE: list[Any] = []
+_CYCLE.append(_CYCLE)
+
+
 @pytest.mark.parametrize(
     ("gave", "kept"),
     [
@@ -454,6 +464,7 @@ class _Mute:
         ({"text": "half \ud800", "n": 1}, {"text": "half ?", "n": 1}),
         (b"\xff", "b'\\xff'"),
         (_Mute(), "a _Mute, which cannot be shown"),
+        (_CYCLE, "[[...]]"),
     ],
 )
 async def test_result_without_a_json_form_is_a_result(gave: Any, kept: Any) -> None:

@@ -15,6 +15,7 @@ from sayso import (
     Policy,
     Question,
     Rule,
+    SaysoError,
     tool,
 )
 from sayso.testing import ScriptedModel
@@ -75,6 +76,36 @@ def test_surroundings_are_names_and_values(facts: Any) -> None:
     paying = gate.guard(binds=lambda: facts)(pay)
     with pytest.raises(InvalidCall, match=r"binds= returned .*: return a mapping"):
         paying("ana")
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda gate: gate.guard(key="order-17")(pay), "key=: pass a function of the arguments"),
+        (lambda gate: gate.ask_sync(5), r"pass a string or a sayso\.Question"),
+        (lambda gate: gate.confirm_sync("  "), "describe what to approve"),
+        (lambda gate: gate.cancel_sync("no-such-run"), "no run 'no-such-run'"),
+        (lambda gate: Gate(models=5), "models=5: pass a mapping"),
+        (lambda gate: Gate(models={"small": 5}), "pass a function of a request"),
+    ],
+)
+def test_gate_says_what_to_pass(use: Any, message: str) -> None:
+    with Gate(wait=0) as gate, pytest.raises((TypeError, SaysoError), match=message):
+        use(gate)
+
+
+def test_run_is_entered_once() -> None:
+    with Gate(wait=0) as gate:
+        run = gate.run("order-17")
+        with run, pytest.raises(SaysoError, match="is entered already"):
+            run.__enter__()
+
+
+@pytest.mark.parametrize("any_order", ["yes", 1, None])
+def test_order_of_a_plan_is_a_boolean(any_order: Any) -> None:
+    refused = pytest.raises(InvalidCall, match="use True or False")
+    with Gate(wait=0) as gate, gate.run("order-17"), refused:
+        gate.plan_sync([(pay, {"to": "ana"})], any_order=any_order)
 
 
 @pytest.mark.parametrize("channels", [5, [5], ["mail"], None])
