@@ -104,7 +104,7 @@ class ProxyTool:
                 open_call.running = True
             try:
                 passed = self.gated.framework_args(codec.loads(row.args))
-                return await self.upstream.call(self.tool.name, passed, listener)
+                return await self.upstream.call(self.tool, passed, listener)
             except BaseException as error:
                 if open_call is not None:
                     open_call.running = False
@@ -244,7 +244,8 @@ class Proxy:
         for tool in upstream.tools:
             name = f"{prefix}{tool.name}"
             other = self._tools.get(name) or offered.get(name)
-            if name == WAIT_TOOL or (other is not None and other.upstream is not upstream):
+            in_use = other is not None and other.upstream is not upstream
+            if name == WAIT_TOOL or in_use or self._owner_of(name) is not upstream:
                 log.error("%s: skipped its tool %s: the name is in use", upstream.name, name)
                 continue
             if len(name) > _MAX_TOOL_NAME:
@@ -567,11 +568,19 @@ class Proxy:
                 return await upstream.send(lambda client: client.complete(ref, argument, context))
         return types.CompleteResult(completion=types.Completion(values=[]))
 
+    def _owner_of(self, name: str) -> Upstream | None:
+        """Return the server with the longest prefix of a name."""
+        owners = [
+            (len(prefix), upstream)
+            for upstream in self._upstreams
+            if name.startswith(prefix := self.config.prefix_of(upstream.config))
+        ]
+        return max(owners, key=lambda owner: owner[0])[1] if owners else None
+
     def _prompt_owner(self, name: str) -> tuple[Upstream, str]:
-        for upstream in self._upstreams:
-            prefix = self.config.prefix_of(upstream.config)
-            if name.startswith(prefix):
-                return upstream, name.removeprefix(prefix)
+        upstream = self._owner_of(name)
+        if upstream is not None:
+            return upstream, name.removeprefix(self.config.prefix_of(upstream.config))
         raise MCPError(types.INVALID_PARAMS, f"there is no prompt {visible.inline(name)[:80]!r}")
 
 

@@ -97,7 +97,7 @@ class Listener(Protocol):
 
 
 class Unreachable(NotExecuted):
-    """A server is not connected. Nothing was sent to it."""
+    """A server, or its tool, is not there. Nothing was sent to it."""
 
 
 class ConnectionLost(SaysoError):
@@ -399,14 +399,23 @@ class Upstream:
             )
         return self._client
 
-    async def call(self, tool: str, args: dict[str, Any], listener: Listener) -> str:
-        """Call a tool, and return its result as JSON text."""
+    async def call(self, tool: types.Tool, args: dict[str, Any], listener: Listener) -> str:
+        """Call a tool, and return its result as JSON text.
+
+        Raise ``Unreachable`` if the server no longer declares it like this: it may have been
+        restarted while the call waited for it.
+        """
 
         async def send(client: Client) -> types.CallToolResult:
+            if tool not in self.tools:
+                raise Unreachable(
+                    f"the MCP server {self.name!r} changed its tool {tool.name!r}, so nothing was "
+                    "sent to it: list the tools, and make the call again"
+                )
             token = _listening.set(listener)
             self._running.append(listener)
             try:
-                return await client.call_tool(tool, args, progress_callback=listener.progress)
+                return await client.call_tool(tool.name, args, progress_callback=listener.progress)
             finally:
                 self._running.remove(listener)
                 _listening.reset(token)
