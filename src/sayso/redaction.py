@@ -28,12 +28,13 @@ from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from sayso import codec, text
 from sayso.errors import InvalidCall
 from sayso.policy.template import BadTemplate
 from sayso.policy.template import parts as template_parts
+from sayso.schema.validation import pattern_matches, schemas_in
 from sayso.types import Json, Option, Question, Request
 
 # -- masks
@@ -653,30 +654,42 @@ def _subschemas(schemas: list[Any], root: Any) -> Iterator[Mapping[str, Any]]:
             continue
         known_ids.add(id(node))
         yield node
-        todo.append(resolve_ref(root, node.get("$ref")))
+        todo += [resolve_ref(root, node.get(keyword)) for keyword in ("$ref", "$dynamicRef")]
+        todo += [node.get(keyword) for keyword in ("then", "else")]
         for keyword in ("anyOf", "oneOf", "allOf"):
             todo += node.get(keyword) or ()
+        todo += (node.get("dependentSchemas") or {}).values()
 
 
 def resolve_ref(root: Any, ref: object) -> Any:
     """Return the subschema that a local ``$ref`` points to, or ``None``."""
     if not isinstance(ref, str) or not ref.startswith("#"):
         return None
+    path = unquote(ref[1:])
+    if path and not path.startswith("/"):
+        anchors = ("$anchor", "$dynamicAnchor")
+        named = (each for each in schemas_in(root) if path in map(each.get, anchors))
+        return next(named, None)
     node = root
-    for part in ref[1:].split("/")[1:]:
+    for part in path.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
-        node = node.get(name) if isinstance(node, Mapping) else None
+        if isinstance(node, list):
+            node = node[int(name)] if name.isdecimal() and int(name) < len(node) else None
+        else:
+            node = node.get(name) if isinstance(node, Mapping) else None
     return node
 
 
 def _fields(subschemas: list[Mapping[str, Any]], name: str) -> list[Any]:
     """Return the schemas of a property; ``additionalProperties`` covers the unnamed ones."""
-    fields = []
+    fields: list[Any] = []
     for subschema in subschemas:
-        properties = subschema.get("properties")
-        rest = subschema.get("additionalProperties")
-        fields.append(properties.get(name, rest) if isinstance(properties, Mapping) else rest)
-    return fields
+        properties = subschema.get("properties") or {}
+        patterns = subschema.get("patternProperties") or {}
+        named = [patterns[pattern] for pattern in patterns if pattern_matches(pattern, name)]
+        named += [properties[name]] if name in properties else []
+        fields += named or [subschema.get("additionalProperties")]
+    return fields if any(fields) else [each.get("unevaluatedProperties") for each in subschemas]
 
 
 def _items(subschemas: list[Mapping[str, Any]], place: int) -> list[Any]:
@@ -684,7 +697,8 @@ def _items(subschemas: list[Mapping[str, Any]], place: int) -> list[Any]:
     for subschema in subschemas:
         first = subschema.get("prefixItems") or ()
         items.append(first[place] if place < len(first) else subschema.get("items"))
-    return items
+        items.append(subschema.get("contains"))
+    return items if any(items) else [each.get("unevaluatedItems") for each in subschemas]
 
 
 # -- titles

@@ -98,6 +98,11 @@ def test_reference_to_data_is_refused(ref: str, more: dict[str, Any]) -> None:
         check_schema({"anyOf": [{"$ref": ref}], **more})
 
 
+def test_reference_to_malformed_schema_is_refused() -> None:
+    with pytest.raises(InvalidCall, match="not a JSON Schema"):
+        check_schema({"$ref": "#/x-form", "x-form": {"allOf": 5}})
+
+
 @pytest.mark.parametrize("odd", [None, 1, [], {}, [1], {"pattern": 1}, {"patternProperties": 1}])
 @pytest.mark.parametrize("keyword", ["pattern", "patternProperties", "properties", "$ref"])
 def test_unknown_keywords_may_hold_anything(keyword: str, odd: Any) -> None:

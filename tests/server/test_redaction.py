@@ -20,6 +20,7 @@ from sayso.redaction import (
     render_title,
     secrets_in,
 )
+from sayso.schema import check_schema
 from sayso.testing import call, say
 from sayso.text import fingerprint
 
@@ -101,16 +102,35 @@ SECRET = {"type": "string", "writeOnly": True}
         {"type": "object", "writeOnly": True},
         {"type": "array", "prefixItems": [SECRET]},
         {"type": "integer", "format": "password"},
+        {"type": "object", "patternProperties": {"^a": SECRET}},
+        {"type": "object", "unevaluatedProperties": SECRET},
+        {"type": "object", "dependentSchemas": {"a": {"properties": {"a": SECRET}}}},
+        {"type": "array", "contains": SECRET},
+        {"type": "array", "unevaluatedItems": SECRET},
+        {"if": {"minLength": 1}, "then": SECRET},
+        {"if": {"minLength": 9}, "else": SECRET},
+        {"$ref": "#code"},
+        {"$dynamicRef": "#/$defs/Code"},
+        {"$ref": "#/%24defs/Code"},
+        {"$ref": "#/$defs/All/allOf/0"},
     ],
 )
 def test_declared_secret_is_masked_for_any_schema_form(said: dict[str, Any]) -> None:
     plain: dict[str | None, Any] = {"object": {"a": "hush"}, "array": ["hush"], "integer": 4711}
     args = {"code": plain.get(said.get("type"), "hush")}
-    schema = {"properties": {"code": said}, "$defs": {"Code": SECRET}}
+    defined = {"Code": {**SECRET, "$anchor": "code"}, "All": {"allOf": [SECRET]}}
+    schema = {"properties": {"code": said}, "$defs": defined}
+    check_schema(schema)
     shown, masked = redact(args, schema)
     assert ("••••" in str(shown), masked) == (True, False)
     assert "hush" not in str(shown)
     assert "4711" not in str(shown)
+
+
+def test_pattern_declares_only_what_it_matches() -> None:
+    """A declared mask counts as shown, so nothing else may have one."""
+    schema = {"patternProperties": {"^key_": SECRET}, "additionalProperties": {"type": "string"}}
+    assert redact_declared({"key_1": "hush", "to": "bo"}, schema)["to"] == "bo"
 
 
 def test_empty_declared_secret_is_shown_as_empty() -> None:

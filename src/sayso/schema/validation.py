@@ -351,14 +351,15 @@ def _check(schema: dict[str, Any]) -> None:
     try:
         Draft202012Validator.check_schema(schema)
         resolver = Registry().resolver_with_root(DRAFT202012.create_resource(schema))
-        schemas = [*_schemas(schema)]
+        schemas = [*schemas_in(schema)]
         ids = set(map(id, schemas))
-        for ref in _refs(schemas):
+        for ref in sorted(set(_refs(schemas))):
             target = resolver.lookup(ref).contents
             if isinstance(target, dict) and id(target) not in ids:
                 raise InvalidCall(
                     f"the schema refers to {_short(ref)}, which is no schema: put it under $defs"
                 )
+            Draft202012Validator.check_schema(target)  # it may be under an unknown keyword
     except SchemaError as error:
         path = codec.path_text(error.absolute_path)
         message = f"not a JSON Schema: {path or 'root'}: {_short(error.message)}"
@@ -382,7 +383,7 @@ def _names(node: object) -> Iterator[str]:
         yield from _names(child)
 
 
-def _schemas(node: object) -> Iterator[dict[str, Any]]:
+def schemas_in(node: object) -> Iterator[dict[str, Any]]:
     """Return a schema and every schema in it."""
     if isinstance(node, dict):
         yield node
@@ -390,7 +391,7 @@ def _schemas(node: object) -> Iterator[dict[str, Any]]:
         if name not in _DATA:
             parts = _children(child) if name in _NAMED else (child,)
             for part in parts:
-                yield from _schemas(part)
+                yield from schemas_in(part)
 
 
 def _changed(node: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
