@@ -181,16 +181,14 @@ _steps: dict[Any, set[Any]] = {}
 
 
 def _run_tool(original: Any, tool: Any, tool_input: Any, *args: Any, **options: Any) -> Any:
-    name = call_name(tool.name, options.get("tool_call_id"))
-    with tool_call(name) as place:
+    with tool_call(call_name(tool.name, options.get("tool_call_id"))) as place:
         if place is None:
             return original(tool, tool_input, *args, **options)
 
-    async def run(noting: BaseTool, changed: dict[str, Any]) -> Any:
-        with tool_call(name):
-            return original(noting, changed, *args, **options)
+    async def run(*args: Any, **options: Any) -> Any:
+        return original(*args, **options)
 
-    return run_blocking(lambda: ToolRun(tool, tool_input, options, run).gated(place))
+    return run_blocking(lambda: _arun_tool(run, tool, tool_input, *args, **options))
 
 
 async def _arun_tool(original: Any, tool: Any, tool_input: Any, *args: Any, **options: Any) -> Any:

@@ -288,14 +288,17 @@ class InterruptQuestions:
 
     def _next_key(self, base: str) -> tuple[str, str]:
         """Return the key of the next question of a kind, and that of the last one."""
+        asked, key = self._asked("confirm", base)
+        return key, list(asked)[-1] if asked else ""
+
+    def _asked(self, subject: str, base: str) -> tuple[dict[str, Call], str]:
+        """Return the rows of the same question by their keys, and the key of the next."""
+        asked: dict[str, Call] = {}
         key = base
-        last = ""
-        count = 1
-        while self._row("confirm", key) is not None:
-            last = key
-            count += 1
-            key = f"{base}#{count}"
-        return key, last
+        while (row := self.thread.row(self.thread.scope().named_key(subject, key))) is not None:
+            asked[key] = row
+            key = f"{base}#{len(asked) + 1}"
+        return asked, key
 
     async def cancel_answered(self, interrupts: Iterable[Interrupt]) -> None:
         """Cancel questions that were answered in LangGraph."""
@@ -308,24 +311,18 @@ class InterruptQuestions:
             if row.key.startswith(ours) and row.key.partition("#")[0] not in waits:
                 await write(store, cancel_call(row, "the graph has continued without it"))
 
-    def _row(self, subject: str, key: str) -> Call | None:
-        return self.thread.row(self.thread.scope().named_key(subject, key))
-
     def _last(self, interrupt: Interrupt) -> tuple[str, Call | None]:
         """Return the last question about an interrupt: its key and its row.
 
         An interrupt that accepts no refusal is asked about again if there is no answer, because the
         graph could not continue.
         """
-        key = base = f"{_KEY}{interrupt.id}"
+        asked, key = self._asked("ask", f"{_KEY}{interrupt.id}")
         takes_no = refusal(interrupt.value, "") is not None
-        times = 1
-        while (row := self._row("ask", key)) is not None:
+        for asked_key, row in asked.items():
             if row.status not in _UNANSWERED or takes_no:
-                break
-            times += 1
-            key = f"{base}#{times}"
-        return key, row
+                return asked_key, row
+        return key, None
 
 
 def _why(row: Call) -> str:

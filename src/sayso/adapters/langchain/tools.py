@@ -183,11 +183,13 @@ class ToolGate:
             with context_value(_step, step):
                 return await run(request.override(tool=noting, tool_call={**made, "args": args}))
 
-        call = framework_call(tool, {**made}, thread.run, effect)
-        return replace(
-            call,
+        return framework_call(
+            tool,
+            {**made},
+            thread.run,
+            effect,
             id=key_of(request.runtime.config, request.state, made),
-            tool=call.tool if self.describe is None else self.describe(request),
+            shown=None if self.describe is None else self.describe(request),
             note=text_beside(request.state, str(made["id"])),
         )
 
@@ -197,10 +199,15 @@ def framework_call(
     made: Mapping[str, Any],
     run: str,
     effect: Callable[[BaseTool, dict[str, Json]], Awaitable[Any]],
+    *,
+    id: str = "",
+    shown: FrameworkTool | None = None,
+    note: str = "",
 ) -> FrameworkCall:
     """Return a call for the gate. ``effect`` runs the tool in the copy that it gets.
 
-    Where LangGraph interrupts a graph inside it, the call pauses instead of failing.
+    Where LangGraph interrupts a graph inside it, the call pauses instead of failing. Without an
+    ``id`` it is found by its tool and arguments.
     """
     raised: list[Exception] = []
     noting = observed(tool, made["args"], raised)
@@ -214,8 +221,9 @@ def framework_call(
             raise PauseSignal(run, cause) from cause
 
     return FrameworkCall(
-        id="",  # found by its tool and arguments
-        tool=described(tool),
+        id=id,
+        tool=shown or described(tool),
+        note=note,
         args=written_arguments(tool, made["args"]),
         run=body,
         raised=raised,
@@ -234,11 +242,11 @@ def observed(tool: BaseTool, written: Mapping[str, Json], raised: list[Exception
     """
     copied = tool.model_copy()
     sync, asynchronous = copied._run, copied._arun
-    arguments = _arguments_of(tool)
+    known = _known(tool)
 
     @functools.wraps(sync)
     def run(*args: Any, **kwargs: Any) -> Any:
-        arguments.check(args, kwargs, written)
+        known.check(args, kwargs, written)
         try:
             return sync(*args, **kwargs)
         except Exception as error:
@@ -247,7 +255,7 @@ def observed(tool: BaseTool, written: Mapping[str, Json], raised: list[Exception
 
     @functools.wraps(asynchronous)
     async def arun(*args: Any, **kwargs: Any) -> Any:
-        arguments.check(args, kwargs, written)
+        known.check(args, kwargs, written)
         try:
             return await asynchronous(*args, **kwargs)
         except Exception as error:
@@ -386,16 +394,9 @@ _SUPERSEDED = "The user wrote something new instead of deciding, so it was not r
 _SERDE = JsonPlusSerializer(pickle_fallback=False)
 
 
-_described: dict[str, tuple[BaseTool, FrameworkTool]] = {}
-
-
 def described(tool: BaseTool) -> FrameworkTool:
     """Describe a tool. It declares nothing, so its calls need approval."""
-    entry = _described.get(tool.name)
-    if entry is None or entry[0] is not tool:
-        own = SUB_AGENT_TERMS if _delegates(tool) else None
-        entry = _described[tool.name] = tool, framework_tool(tool, own=own)
-    return entry[1]
+    return _known(tool).described
 
 
 def _delegates(tool: BaseTool) -> bool:
@@ -415,7 +416,7 @@ def framework_tool(
     schema: Any = _TAKES_TEXT if _takes_text(tool) else tool.tool_call_schema
     if isinstance(schema, type) and issubclass(schema, BaseModel):
         schema = schema.model_json_schema()
-    arguments = _arguments_of(tool)
+    known = _known(tool)
     return FrameworkTool(
         name=tool.name,
         description=tool.description,
@@ -423,7 +424,7 @@ def framework_tool(
         version=str((tool.metadata or {}).get("version", "")),
         needs_approval=needs_approval,
         own=own or Terms(),
-        normalize=arguments.normalize if arguments.validates else None,
+        normalize=known.normalize if known.validates else None,
     )
 
 
@@ -442,20 +443,25 @@ def written_arguments(tool: BaseTool, args: dict[str, Json]) -> dict[str, Json]:
     return {_TEXT: next(iter(args.values()))} if _takes_text(tool) and len(args) == 1 else args
 
 
-class _Arguments:
-    """How LangChain validates the arguments of a tool: with ``args_schema``.
+class _KnownTool:
+    """What the gate is told of a tool, and how LangChain validates its arguments.
 
-    ``tool_call_schema``, which the model sees, lacks some of its validators, and the arguments that
-    are injected when the tool runs.
+    It validates with ``args_schema``. ``tool_call_schema``, which the model sees, lacks some of its
+    validators, and the arguments that are injected when the tool runs.
     """
 
     def __init__(self, tool: BaseTool) -> None:
+        self.tool = tool
         model: Any = tool.args_schema
         self.validates = isinstance(model, type) and issubclass(model, BaseModel)
         if self.validates:
             visible: Any = tool.tool_call_schema
             self._injected = frozenset(model.model_fields) - frozenset(visible.model_fields)
             self._model = _without(model, self._injected) if self._injected else model
+
+    @functools.cached_property
+    def described(self) -> FrameworkTool:
+        return framework_tool(self.tool, own=SUB_AGENT_TERMS if _delegates(self.tool) else None)
 
     def normalize(self, args: Mapping[str, Json]) -> dict[str, Json]:
         return self.shown(validated_values(self._model, args), args)
@@ -471,14 +477,14 @@ class _Arguments:
             check_validated(self.shown({**positional, **kwargs}, written))
 
 
-_arguments: dict[str, tuple[BaseTool, _Arguments]] = {}
+_tools: dict[str, _KnownTool] = {}
 
 
-def _arguments_of(tool: BaseTool) -> _Arguments:
-    entry = _arguments.get(tool.name)
-    if entry is None or entry[0] is not tool:
-        entry = _arguments[tool.name] = tool, _Arguments(tool)
-    return entry[1]
+def _known(tool: BaseTool) -> _KnownTool:
+    known = _tools.get(tool.name)
+    if known is None or known.tool is not tool:
+        known = _tools[tool.name] = _KnownTool(tool)
+    return known
 
 
 @functools.lru_cache(maxsize=1024)

@@ -224,7 +224,7 @@ class FrameworkThread:
 
     async def _planned(self, call: FrameworkCall) -> NewCall | None:
         try:
-            plan = self._plan(call, call.tool.intake(call.args), call.tool.written(call.args))
+            plan = self._plan(call, *call.tool.forms(call.args))
         except InvalidCall:
             return None
         terms = await plan.terms(codec.loads(plan.args))
@@ -245,15 +245,14 @@ class FrameworkThread:
         row = None if new else await self.find(call.id)
         if row is not None and runs_here(row.id):  # in the body of that call: it would wait forever
             return Outcome(ok=False, value=None, text=_REUSED, call=row)
-        try:
-            wrote = call.tool.written(call.args)
-            args = call.tool.intake(call.args) if row is None else row.args
-        except InvalidCall as error:
-            if row is None:
+        if row is None:
+            try:
+                args, wrote = call.tool.forms(call.args)
+            except InvalidCall as error:
                 return Outcome(ok=False, value=None, text=f"The call cannot be read: {error}")
-            wrote = ""
+        else:
             args = row.args
-        if row is not None:
+            wrote = call.tool.written(call.args)
             other = await self._mismatch(row, call, wrote)
             if other:
                 return Outcome(ok=False, value=None, text=other, call=row)

@@ -81,11 +81,17 @@ class FrameworkTool:
     def intake(self, args: Mapping[str, Json]) -> str:
         """Return the validated arguments that are shown and judged, with defaults; or raise
         ``InvalidCall``."""
+        return self.forms(args)[0]
+
+    def forms(self, args: Mapping[str, Json]) -> tuple[str, str]:
+        """Return the arguments that are shown and judged, as ``intake`` does, and those to run:
+        what the model wrote, if the framework validates it, and otherwise the same."""
         from sayso import schema  # brings jsonschema
 
-        framework_args = self.framework_args(codec.loads(codec.canonical(dict(args))))
+        written = codec.canonical(dict(args))
+        framework_args = self.framework_args(codec.loads(written))
         if self.normalize is not None:
-            return self.validated_text(self.normalize(framework_args))
+            return self.validated_text(self.normalize(framework_args)), written.decode()
         properties = self.parameters.get("properties", {})
         defaults = {n: p["default"] for n, p in properties.items() if "default" in p}
         text = self.validated_text(defaults | framework_args)
@@ -93,18 +99,21 @@ class FrameworkTool:
         if wrong:
             path, message = wrong[0]
             raise InvalidCall(f"{path}: {message}" if path else message, path)
-        return text
+        return text, text
 
     def validated_text(self, validated: Mapping[str, Json]) -> str:
         """Return validated arguments in the form in which they are stored."""
         return codec.canonical({**dict.fromkeys(self._null_defaults), **validated}).decode()
 
     def written(self, args: Mapping[str, Json]) -> str:
-        """Return the arguments to run: what the model wrote, if the framework validates it, and
-        otherwise the same as ``intake``."""
-        if self.normalize is None:
-            return self.intake(args)
-        return codec.canonical(dict(args)).decode()
+        """Return the arguments to run of a call that was made before; "" if they are not valid any
+        more."""
+        try:
+            if self.normalize is None:
+                return self.intake(args)
+            return codec.canonical(dict(args)).decode()
+        except InvalidCall:
+            return ""
 
 
 def _or_none(rules: Mapping[str, Any]) -> dict[str, Any]:
