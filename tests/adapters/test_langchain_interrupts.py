@@ -61,7 +61,6 @@ FIELDS = [{"name": "to", "type": "str"}, {"name": "copies", "type": "int", "requ
         ({"question": "Which?", "choices": [{"label": "A", "value": 1}, 2], "multiple": True}, [2]),
         ({"question": "Which?", "options": ["a", "b"], "free_text": True}, "neither"),
         ({"question": "Fill in", "fields": FIELDS}, {"to": "ana"}),
-        ({"fields": {"n": "int", "to": {"type": "string"}}}, {"n": 1, "to": ""}),
         ({"question": "How many?", "schema": {"type": "integer"}}, 3),
         (shown(**ALL), [{"type": "accept", "args": None}]),
         (shown(**ALL), {"type": "accept"}),

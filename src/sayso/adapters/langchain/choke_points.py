@@ -131,8 +131,6 @@ def _asks_here(place: Place, request: ToolCallRequest) -> bool:
 
 
 def _run_one(original: Any, node: Any, *args: Any) -> Any:
-    if current_place() is None:
-        return original(node, *args)
     with raise_stop_causes():
         return original(node, *args)
 
@@ -248,16 +246,15 @@ class ToolRun:
     ) -> None:
         if isinstance(tool_input, str):
             tool_input = {next(iter(tool.args)): tool_input}
-        arguments = written_arguments(tool, tool._filter_injected_args(tool_input))
+        visible = tool._filter_injected_args(tool_input)
         self.tool = tool
         self.made: dict[str, Any] = {
             "name": tool.name,
             "id": options.get("tool_call_id"),
-            "args": arguments,
+            "args": written_arguments(tool, visible),
         }
         self.config = options.get("config") or var_child_runnable_config.get() or {}
-        injected = tool_input.keys() - tool._filter_injected_args(tool_input)
-        self._injected = {name: tool_input[name] for name in injected}
+        self._injected = {n: value for n, value in tool_input.items() if n not in visible}
         self._run = run
 
     async def gated(self, place: Place) -> Any:

@@ -186,7 +186,8 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
         stops: list[GraphBubbleUp] = []
         with context_value(_stops, stops):
             values = await self._invoke(input, thread)
-        if stops or self._may_have_stopped(values):
+        returned = isinstance(values, dict) and "__interrupt__" not in values
+        if stops or not (returned and self._stops_in_nodes):
             state = await self._state(thread)
             values = state.values if values is None else values
             self.keep_raw(log.run, values)
@@ -202,12 +203,6 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
         content = output if isinstance(output, str) else ""
         await log.end(self.dump_output(output), content=content)
         return output
-
-    def _may_have_stopped(self, values: Any) -> bool:
-        """Return whether a graph that returned these values may continue, although no node of it
-        was stopped."""
-        returned = isinstance(values, dict) and "__interrupt__" not in values
-        return not (returned and self._stops_in_nodes)
 
     async def load_output(self, thread: str, stored: Json) -> Any:
         """Return the output from the checkpoint, which has the graph's own types."""

@@ -343,11 +343,8 @@ _TEXTS = ("question", "text", "message", "description")
 _TYPES = {"str": "string", "text": "string", "int": "integer", "float": "number"}
 _TYPES |= {"bool": "boolean", "list": "array", "dict": "object"}
 _KNOWN = ("string", "integer", "number", "boolean", "array", "object")
-_SCHEMAS = ("response_schema", "json_schema", "schema")
 _SAYS = {"type", "properties", "enum", "oneOf", "anyOf", "$ref"}
-_OTHERS = ("free_text", "allow_free_text", "allow_other")
 _ANYTHING: dict[str, Any] = {"schema": {}, "free_text": True}
-_SEVERAL = ("multiple", "allow_multiple", "multi_select")
 
 
 def question_of(interrupt: Interrupt) -> Question:
@@ -462,10 +459,9 @@ def _array_schema(each: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _accepted_by_question(value: Mapping[Any, Any]) -> dict[str, Any]:
-    for name in _SCHEMAS:
-        rules = value.get(name)
-        if isinstance(rules, dict) and set(rules) & _SAYS:
-            return {"schema": rules}
+    rules = value.get("schema")
+    if isinstance(rules, dict) and set(rules) & _SAYS:
+        return {"schema": rules}
     fields = _fields(value.get("fields"))
     if fields is not None:
         return {"schema": fields}
@@ -474,8 +470,8 @@ def _accepted_by_question(value: Mapping[Any, Any]) -> dict[str, Any]:
         return _ANYTHING
     return {
         "options": [_option(option) for option in options],
-        "multiple": any(value.get(name) is True for name in _SEVERAL),
-        "free_text": any(value.get(name) is True for name in _OTHERS),
+        "multiple": value.get("multiple") is True,
+        "free_text": value.get("free_text") is True,
     }
 
 
@@ -484,27 +480,19 @@ def _option(given: Any) -> Option:
         return Option(given)
     if not isinstance(given, Mapping):
         return Option(codec.canonical(given).decode(), given)
-    names = [given[name] for name in ("label", "title", "name", "text") if name in given]
-    answers = [given[name] for name in ("value", "id") if name in given]
-    if not names and not answers:
+    if "label" not in given and "value" not in given:
         raise InvalidCall("neither a label nor a value", "options")
-    label, answer = str([*names, *answers][0]), [*answers, None][0]
-    return Option(label, answer, str(given.get("description") or ""))
+    value = given.get("value")
+    return Option(str(given.get("label", value)), value, str(given.get("description") or ""))
 
 
 def _fields(given: Any) -> dict[str, Any] | None:
     """Return the schema of an object with these fields; None unless each has a name and a type."""
-    if isinstance(given, Mapping):
-        given = [
-            {**(spec if isinstance(spec, Mapping) else {"type": spec}), "name": name}
-            for name, spec in given.items()
-        ]
-    if not isinstance(given, list) or not given:
+    try:
+        rules = {spec["name"]: _field(spec) for spec in given}
+    except (TypeError, KeyError):
         return None
-    if not all(isinstance(spec, Mapping) and isinstance(spec.get("name"), str) for spec in given):
-        return None
-    rules = {spec["name"]: _field(spec) for spec in given}
-    if not all(rules.values()):
+    if not rules or not all(rules.values()):
         return None
     optional = {s["name"] for s in given if s.get("required") is False or "default" in s}
     required = [name for name in rules if name not in optional]

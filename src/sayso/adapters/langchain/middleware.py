@@ -182,7 +182,7 @@ class _GatedMiddleware(HumanInTheLoopMiddleware):
         thread = await self._tools.thread(config).open()
         calls_with_id = [call for call in last.tool_calls if call["id"] is not None]
         keys = [key_of(config, state, call) for call in calls_with_id]
-        await check_no_other_agent(thread, config, lambda: keys)
+        await check_no_other_agent(thread, config, state, calls_with_id)
         stored_keys = {key for key in keys if await thread.find(key) is not None}
         # A process that has not called the model does not know its tools. Calls without a row are
         # then asked about where they would run.

@@ -45,7 +45,7 @@ from sayso.gate.framework import (
     Outcome,
     check_validated,
 )
-from sayso.gate.guarded_runs import current_place
+from sayso.gate.guarded_runs import has_passed
 from sayso.gate.options import MAX_WORDS
 from sayso.policy import Policy, Predicate
 from sayso.rows import CallStatus
@@ -129,13 +129,28 @@ class ToolGate:
         if request.tool is None:
             gone = await thread.gone(key_of(config, request.state, made), made["name"])
             return tool_message(gone.text, made, ok=False)
-        place = current_place()
-        if place is not None and place.passed == call_name(made["name"], made["id"]):
+        if has_passed(call_name(made["name"], made["id"])):
             # Another gate in front of this tool node has asked about it.
             result: Result = await run(request)
             return result
-        await check_no_other_agent(thread, config, partial(_keys_of_turn, request))
-        call = self._framework_call(request, run, thread)
+        reply = _reply_with(request.state, str(made["id"]))
+        turn = [made] if reply is None else reply.tool_calls
+        await check_no_other_agent(thread, config, request.state, turn)
+        step = _step_of(config)
+
+        async def effect(noting: BaseTool, args: dict[str, Json]) -> Any:
+            with context_value(_step, step):
+                return await run(request.override(tool=noting, tool_call={**made, "args": args}))
+
+        call = framework_call(
+            request.tool,
+            {**made},
+            thread.run,
+            effect,
+            id=key_of(config, request.state, made),
+            shown=None if self.describe is None else self.describe(request),
+            note=text_beside(request.state, str(made["id"])),
+        )
         answers = InterruptAnswers(thread, call.id, reviewer_of(config))
         show = partial(interrupt_value, str(made["id"]))
         new = await thread.find(call.id) is None
@@ -143,10 +158,7 @@ class ToolGate:
             await answers.settle([call.id], show, read_single_answer)
         while True:
             try:
-                outcome = await thread.outcome(call, new=new)
-                if isinstance(outcome.value, ParentCommandResult):
-                    raise outcome.value.cause
-                return self._result(request, outcome)
+                return self._result(request, await thread.outcome(call, new=new))
             except PauseSignal as bubble:
                 raise bubble.cause from None
             except Conflict:
@@ -162,36 +174,14 @@ class ToolGate:
         A refusal goes back to the model, even where LangChain would make the tool's result the
         output (``return_direct``).
         """
+        if isinstance(outcome.value, ParentCommandResult):
+            raise outcome.value.cause
         result = result_for(outcome, request.tool_call, self.notice)
         direct = request.tool is not None and request.tool.return_direct
         if outcome.ok or not direct:
             return result
         node = _node_after(request.runtime.config) or self.refusal_node
         return result if node is None else Command(update={"messages": [result]}, goto=node)
-
-    def _framework_call(
-        self,
-        request: ToolCallRequest,
-        run: Callable[[ToolCallRequest], Awaitable[Any]],
-        thread: FrameworkThread,
-    ) -> FrameworkCall:
-        made, tool = request.tool_call, request.tool
-        assert tool is not None
-        step = _step_of(request.runtime.config)
-
-        async def effect(noting: BaseTool, args: dict[str, Json]) -> Any:
-            with context_value(_step, step):
-                return await run(request.override(tool=noting, tool_call={**made, "args": args}))
-
-        return framework_call(
-            tool,
-            {**made},
-            thread.run,
-            effect,
-            id=key_of(request.runtime.config, request.state, made),
-            shown=None if self.describe is None else self.describe(request),
-            note=text_beside(request.state, str(made["id"])),
-        )
 
 
 def framework_call(
@@ -312,20 +302,10 @@ def is_over(config: Mapping[str, Any], key: str) -> bool:
     return key.startswith(ours) or (of_a_graph and not key.startswith(_step_of(config)))
 
 
-def _keys_of_turn(request: ToolCallRequest) -> list[str]:
-    """Return the keys of all calls that a model made together with this one."""
-    made = request.tool_call
-    reply = _reply_with(request.state, str(made["id"]))
-    turn = [made] if reply is None else reply.tool_calls
-    return [key_of(request.runtime.config, request.state, call) for call in turn]
-
-
 async def check_no_other_agent(
-    thread: FrameworkThread,
-    config: Mapping[str, Any],
-    turn: Callable[[], Sequence[str]] = tuple,
+    thread: FrameworkThread, config: Mapping[str, Any], state: Any = None, turn: Sequence[Any] = ()
 ) -> None:
-    """Raise ``SaysoError`` if an agent has open calls beside those of its turn, by their keys.
+    """Raise ``SaysoError`` if an agent has open calls beside those of its turn.
 
     LangGraph keeps one state for all agents with ``checkpointer=True`` that a node calls. Run side
     by side, they would continue each other's turns.
@@ -333,7 +313,7 @@ async def check_no_other_agent(
     graph = _namespace_of_graph(config)
     if not graph or all(":" in name for name in graph.split("|")):
         return  # each call has its own state
-    keys = turn()
+    keys = [key_of(config, state, call) for call in turn]
     for call in await read(thread.store, thread.store.calls_of, thread.run):
         made_here = call.status in _WAITS and call.key.startswith(graph_of(config))
         if made_here and not any(f"{call.key}/".startswith(f"{key}/") for key in keys):
