@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -129,6 +130,11 @@ def test_os_user_is_the_user_of_the_process(store: Store) -> None:
     done = decide(store, asked(store, assurance="os-user"), replace(me, name="ana"))
     assert done.decision is not None
     assert (done.decision.by, done.decision.assurance) == (me.name, "os-user")
+
+
+def test_os_user_without_a_name_has_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
+    assert os_user().name == "uid:4000000000"
 
 
 # -- groups and roles

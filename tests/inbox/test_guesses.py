@@ -125,6 +125,8 @@ def test_events_are_watched_without_a_loop(case: Case) -> None:
     assert [event.run for event in seen] == [request.run]
     replayed = case.inbox.watch_sync(after=str(seen[0].pos - 1))
     assert next(replayed) == seen[0]
+    case.decide(request.approve())
+    assert [next(one).type for one in (events, replayed)] == ["decided", "decided"]
 
 
 async def test_watching_is_an_async_iterator(case: Case) -> None:

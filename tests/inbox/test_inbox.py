@@ -121,6 +121,8 @@ def test_filters(case: Case) -> None:
         {"status": ["pending"]},
         {"kind": "aproval"},
         {"risk": "huge"},
+        {"agent": 5},
+        {"q": ["tea"]},
         {"expires_within": 0},
         {"expires_within": True},
         {"expires_within": "1h"},

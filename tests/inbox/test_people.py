@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sayso import NotAllowed
+from sayso import NotAllowed, Reviewer
 from sayso.inbox import add_person, create_token
+from sayso.inbox.people import may_see_rejection
 from sayso.stores import open_store
+from sayso.types import EarlierRejection
 
 
 def test_group_names_are_normalized() -> None:
@@ -30,3 +32,25 @@ def test_reserved_name_is_refused(name: str, said: str) -> None:
     with pytest.raises(NotAllowed, match=said):
         create_token(store, name, by="ops")
     assert store.people() == store.credentials() == []
+
+
+@pytest.mark.parametrize(
+    ("by", "reviewers", "requester", "seen"),
+    [
+        (Reviewer("ana"), (), "cleo", True),
+        (Reviewer("ana"), ("group:finance",), "cleo", False),
+        (Reviewer("ana"), ("group:finance",), "ana", True),
+        (Reviewer("fin", ("finance",)), ("group:finance",), "cleo", True),
+        (Reviewer("cleo", role="chat"), (), "cleo", True),
+        (Reviewer("dora", role="chat"), (), "cleo", False),
+        (Reviewer("bot", role="agent"), ("group:finance",), "cleo", True),
+        (Reviewer("root", role="admin"), ("group:finance",), "cleo", True),
+    ],
+)
+def test_earlier_rejection_is_seen_by_those_it_concerns(
+    by: Reviewer, reviewers: tuple[str, ...], requester: str, seen: bool
+) -> None:
+    rejection = EarlierRejection(
+        id="ref_1", by="fin", reviewers=reviewers, requester=requester, message="no"
+    )
+    assert may_see_rejection(by, rejection) is seen

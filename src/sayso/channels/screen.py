@@ -13,6 +13,7 @@ import functools
 import os
 import select
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -24,11 +25,6 @@ from rich.console import Console
 from rich.style import Style
 
 from sayso.channels.layout import NARROWEST, WIDEST, Line, Row, rows, wrapped
-
-try:
-    import termios
-except ImportError:  # Windows has no prompt: decide with options or in the browser
-    termios = None  # type: ignore[assignment]
 
 #: How long keys are ignored after drawing: nobody can have read it yet.
 SETTLE_SECONDS = 0.3
@@ -73,7 +69,7 @@ class Typed:
 
 def can_prompt() -> bool:
     """Return whether this process can prompt: terminals on both sides, in the foreground, no CI."""
-    if termios is None or os.environ.get("TERM", "") in ("", "dumb"):
+    if os.environ.get("TERM", "") in ("", "dumb"):
         return False
     if os.environ.get("CI", "").lower() not in _FALSE:
         return False

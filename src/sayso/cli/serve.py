@@ -295,8 +295,8 @@ def sign_in_link(app: FastAPI, url: str) -> str:
 
 def open_browser(url: str) -> None:
     """Open a page in the browser, if there is a display."""
-    graphical = sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY")
-    if graphical or os.environ.get("WAYLAND_DISPLAY"):
+    displays = (os.environ.get("DISPLAY"), os.environ.get("WAYLAND_DISPLAY"))
+    if sys.platform == "darwin" or any(displays):
         webbrowser.open(url)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import pwd
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -70,13 +71,9 @@ def _presented(store: Store, secret: str, kind: str) -> Proven:
 def os_user() -> Proven:
     """Return the user that runs this process, as the system reports it; ``$USER`` is ignored."""
     try:
-        import pwd
-
         name = pwd.getpwuid(os.getuid()).pw_name
-    except (ImportError, KeyError):
-        import getpass
-
-        name = getpass.getuser() if os.name == "nt" else f"uid:{os.getuid()}"
+    except KeyError:
+        name = f"uid:{os.getuid()}"
     return Proven(name, assurance="os-user", proof=PROCESS)
 
 
