@@ -167,7 +167,7 @@ class ReadOnlyPostgresStore(ReadOnlySqlStore, OrderedEvents):
 
     def now(self) -> Micros:
         if self._clock is not None:
-            return self._clock()
+            return super().now()
         return int(self._rows(f"SELECT {NOW.format('clock')}")[0][0])
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:

@@ -515,7 +515,7 @@ class PostgresStore(SqlStore, OrderedEvents):
         return connection
 
     def now(self) -> Micros:
-        return self._time.now() if self._clock is None else self._clock()
+        return self._time.now() if self._clock is None else super().now()
 
     def vitals(self) -> Vitals:
         return super().vitals()._replace(pool=self._pool.use())

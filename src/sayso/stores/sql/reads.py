@@ -885,12 +885,16 @@ class SqlReads:
     _dialect: Dialect
     _tool_cache: ToolCache
     _decode: RowDecoder
+    #: ``None`` for the clock of the database, which a store then reads itself.
+    _clock: Callable[[], Micros] | None
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         raise NotImplementedError
 
     def now(self) -> Micros:
-        raise NotImplementedError
+        """Return the time of the store's clock."""
+        assert self._clock is not None
+        return self._clock()
 
     def _sql_now(self) -> tuple[str, tuple[Micros, ...]]:
         """Return the time as SQL and its values."""
@@ -1370,16 +1374,13 @@ class Snapshot(SqlReads):
         self._tool_cache = ToolCache()
         self._decode = UNCHECKED
         self._read = rows
-        self._clock: Callable[[], Micros] = store.now
+        self._clock = store.now
         self.url = store.url
         self.keys = store.keys
         self.incarnation = store.incarnation
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         return self._read(statement, values)
-
-    def now(self) -> Micros:
-        return self._clock()
 
 
 def _chained(*statements: str) -> str:

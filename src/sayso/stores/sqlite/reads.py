@@ -61,11 +61,6 @@ class SqliteReads(SqlReads):
     """Events are numbered in commit order, because one process writes at a time."""
 
     _dialect = SQLITE
-    _clock: Callable[[], Micros]
-
-    def now(self) -> Micros:
-        """Return the machine's wall-clock time."""
-        return self._clock()
 
     def events(self, after: Cursor = "", limit: int = 500) -> list[tuple[Cursor, Event]]:
         return self._events("pos > ? ORDER BY pos", position_of(after), limit)

@@ -324,6 +324,8 @@ _CHECK_SECONDS = 1.0
 class SqliteStore(SqlStore, SqliteReads):
     """A store in one SQLite file (WAL, ``synchronous=FULL``)."""
 
+    _clock: Callable[[], Micros]
+
     def __init__(
         self,
         path: str | Path,
