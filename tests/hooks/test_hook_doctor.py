@@ -275,6 +275,16 @@ def test_codex_trusts_each_hook(home: Path, tmp_path: Path) -> None:
     assert problems("codex", tmp_path)
 
 
+def test_codex_skips_hooks_of_an_untrusted_folder(home: Path, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    write(project / ".codex" / "hooks.json", install("codex", tmp_path).read_text())
+    config = home / ".codex" / "config.toml"
+    write(config, "")
+    assert any("a folder that it does not trust" in one for one in problems("codex", project))
+    write(config, f'[projects."{project}"]\ntrust_level = "trusted"\n')
+    assert not any("a folder that it does not trust" in one for one in problems("codex", project))
+
+
 @pytest.mark.parametrize(
     ("file", "content"),
     [

@@ -14,7 +14,7 @@ from coding_world import World, sayso_hook
 from sayso import Inbox
 from sayso.hooks import settings
 from sayso.hooks.program import Config, load_config
-from sayso.hooks.settings import AGENTS, HookOptions, SettingsError
+from sayso.hooks.settings import AGENTS, HookOptions, SettingsError, save_config
 from sayso.inbox import authenticate
 
 ALL = sorted(AGENTS)
@@ -121,6 +121,15 @@ def test_unreadable_settings_file_is_not_changed(home: Path, tmp_path: Path, tex
         with pytest.raises(SettingsError):
             act()
         assert path.read_text() == text
+
+
+def test_settings_in_the_place_of_a_folder_are_an_error(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "settings.json").mkdir()
+    with pytest.raises(SettingsError, match="cannot be read"):
+        settings.install(AGENTS["claude"], tmp_path / "settings.json", OPTIONS)
+    (tmp_path / "full").write_text("")
+    with pytest.raises(SettingsError, match="cannot be written"):
+        save_config(tmp_path / "full" / "hook.json", Config(server="http://127.0.0.1:8321"))
 
 
 def test_install_keeps_links_and_permissions(home: Path, tmp_path: Path) -> None:

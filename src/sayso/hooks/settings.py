@@ -332,10 +332,8 @@ def hooks_of(path: Path, settings: Mapping[str, Any]) -> dict[str, list[Any]]:
     return hooks
 
 
-def commands_in(entry: object) -> Iterator[dict[str, Any]]:
+def commands_in(entry: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the commands of one entry: itself, or those of its group."""
-    if not isinstance(entry, dict):
-        return
     group = entry.get("hooks")
     for hook in group if isinstance(group, list) else [entry]:
         if isinstance(hook, dict):
