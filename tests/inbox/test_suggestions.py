@@ -127,6 +127,22 @@ def test_absolute_and_relative_paths_have_no_folder(shop: Shop) -> None:
     assert shop.suggestions() == []
 
 
+def test_encoded_paths_are_in_no_folder(shop: Shop) -> None:
+    """A server may decode %2e%2e only after the call was allowed."""
+    shop.approve(10, path=lambda n: f"users/{n}")
+    copied = Case(shop.store, policy=Policy.from_toml(shop.only().rule))
+    shop.accept()
+    for case in (shop.case, copied):
+        assert shop.ask(case=case, path="users/77") == "ran"
+        for path in ("users/%2e%2e/admin", "users/%2E./admin", "users/1%2f..", "users/../admin"):
+            assert shop.ask(case=case, path=path).status == "pending", path
+
+
+def test_files_with_a_percent_sign_have_no_folder(shop: Shop) -> None:
+    shop.approve(10, path=lambda n: f"users/{n}%")
+    assert shop.suggestions() == []
+
+
 def test_facts_of_a_tool_are_in_no_rule(shop: Shop) -> None:
     @shop.case.gate.guard(binds=lambda: {"branch": "main"})
     def pay(to: str) -> None: ...

@@ -54,6 +54,8 @@ _OLDEST = 90 * 86_400 * SECOND
 _PAGE = 500
 #: How many different values a pattern names at most: of texts, and of other values.
 _MOST_TEXTS = 5
+#: Parts of paths that may lead out of a folder: ``%2e%2e`` does where a server decodes the path.
+_UNCLEAR = ("/.", "//", "\\", "%")
 _MOST_VALUES = 3
 #: How people closed requests that they did not approve as they were.
 _AGAINST = ("rejected", "edited", "responded")
@@ -86,7 +88,7 @@ class ArgumentPattern(NamedTuple):
             case "at_most":
                 lowest = "exclusiveMinimum" if self.above else "minimum"
                 return {"type": "number", lowest: self.least, "maximum": self.value}
-        return {"type": "string", "pattern": f"{_escaped(str(self.value))}(/[^/.\\\\][^/\\\\]*)+"}
+        return {"type": "string", "pattern": f"{_escaped(str(self.value))}(/[^/.%\\\\][^/%\\\\]*)+"}
 
     @property
     def sentence(self) -> str:
@@ -118,7 +120,7 @@ class ArgumentPattern(NamedTuple):
                 lowest = ">" if self.above else ">="
                 text = f"{path} {lowest} {_json(self.least)} and {path} <= {value}"
             case "folder":
-                unclear = [f"{path} contains {_json(part)}" for part in ("/.", "//", "\\")]
+                unclear = [f"{path} contains {_json(part)}" for part in _UNCLEAR]
                 unclear.append(f'{path} endswith "/"')
                 text = f"{path} startswith {_json(f'{self.value}/')}"
                 text += f" and not ({' or '.join(unclear)})"
@@ -341,7 +343,7 @@ def _argument_pattern(name: str, values: Sequence[Json]) -> ArgumentPattern | No
 def _common_folder(paths: Sequence[str]) -> str:
     """Return the folder that all paths are in; "" if they are not plain paths in one folder."""
     for path in paths:
-        unclear = any(part in path for part in ("/.", "//", "\\")) or path.startswith(".")
+        unclear = any(part in path for part in _UNCLEAR) or path.startswith(".")
         if "/" not in path or path.endswith("/") or unclear:
             return ""
     if len({path.startswith("/") for path in paths}) > 1:
