@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -131,6 +132,33 @@ class TestDeclaredAgents:
 
         agent = Custom(name="custom", sub_agents=[world.clerk()])
         await asks_and_pays(world, agent, "ana has it")
+
+    @pytest.mark.parametrize("on", ["tool", "class", "mixin"])
+    async def test_replaced_method_of_tool_asks(self, world: World, on: str) -> None:
+        """A copy of the method's attributes, as ``functools.wraps`` makes, is no gate."""
+
+        class Mixin:
+            async def run_async(self, *, args: Any, tool_context: Any) -> Any:
+                return world.pay(**args)
+
+        class Paying(FunctionTool):
+            pass
+
+        class MixedIn(Mixin, FunctionTool):
+            pass
+
+        tool = MixedIn(world.pay) if on == "mixin" else Paying(world.pay)
+        if on == "tool":
+
+            @functools.wraps(tool.run_async)
+            async def run_here(*, args: Any, tool_context: Any) -> Any:
+                return world.pay(**args)
+
+            tool.run_async = run_here  # type: ignore[method-assign]
+        elif on == "class":
+            replaced = functools.wraps(FunctionTool.run_async)(Mixin.run_async)
+            Paying.run_async = replaced  # type: ignore[method-assign]
+        await asks_and_pays(world, world.agent([call("pay", to="ana")], "Done.", tools=[tool]))
 
     async def test_agents_passed_in_are_not_changed(self, world: World) -> None:
         clerk = world.clerk()

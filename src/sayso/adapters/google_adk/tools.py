@@ -9,6 +9,7 @@ through the gate below the call whose body makes it.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -65,15 +66,18 @@ def steers(tool: Any) -> bool:
 
 # -- the gate in every class
 
+#: The methods that ``wrap_everywhere`` has put into classes.
+_wrapped: weakref.WeakSet[Any] = weakref.WeakSet()
+
 
 def wrap_everywhere(base: Any, name: str, wrapper: Callable[..., Any]) -> None:
     """Replace a method by ``wrapper`` in a class and in all classes below it, also in those defined
     later. It gets the class and the original before ``self``."""
 
     def wrap_in(kind: Any) -> None:
-        if name in vars(kind):
+        if getattr(kind, name) not in _wrapped:  # it may come from a class that is not below
             wrap_method(kind, name, functools.partial(wrapper, kind))
-            vars(kind)[name].__dict__["changed_by_sayso"] = True
+            _wrapped.add(vars(kind)[name])
 
     kinds = [base]
     for kind in kinds:
@@ -128,7 +132,7 @@ async def _call_tool(
     original: Any, tool: Any, args: dict[str, Any], tool_context: ToolContext
 ) -> Any:
     """Gate the flow's own call of a tool, for a tool whose ``run_async`` was replaced."""
-    if hasattr(tool.run_async, "changed_by_sayso"):
+    if getattr(tool.run_async, "__func__", None) in _wrapped:
         return await original(tool, args, tool_context)
     return await _gated(tool, lambda args: original(tool, args, tool_context), args, tool_context)
 
