@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 from channel_story import ChannelStory
 from fake_telegram import TOKEN, FakeTelegram
 from kit_world import KitWorld
+from telegram.error import BadRequest
 from waiting import until_async
 
 import sayso
+from sayso.channels.kit.cards import Card
+from sayso.channels.kit.channel import TryLater, Undeliverable
+from sayso.channels.kit.planner import Target, new_delivery
 from sayso.channels.telegram import TelegramChannel
 
 
@@ -136,6 +141,43 @@ async def test_webhook_needs_its_secret(world: KitWorld, fake: FakeTelegram) -> 
     assert method == "setWebhook"
 
 
+def refusal(status: int, words: str) -> tuple[int, dict[str, Any]]:
+    return status, {
+        "ok": False,
+        "error_code": status,
+        "description": words,
+        "parameters": {"retry_after": 3} if status == 429 else {},
+    }
+
+
+@pytest.mark.filterwarnings("ignore::telegram.warnings.PTBDeprecationWarning")
+@pytest.mark.parametrize("way", ["send", "update"])
+@pytest.mark.parametrize(
+    ("answer", "sending", "updating"),
+    [
+        (refusal(429, "Too Many Requests"), TryLater, TryLater),
+        (refusal(403, "Forbidden: bot was blocked by the user"), Undeliverable, None),
+        (refusal(400, "Bad Request: chat not found"), Undeliverable, BadRequest),
+        (refusal(400, "Bad Request: message is not modified"), BadRequest, None),
+        (refusal(400, "Bad Request: message is too long"), BadRequest, BadRequest),
+    ],
+)
+async def test_refusals_of_the_platform_are_understood(
+    phone: TelegramPhone, way: str, answer: Any, sending: Any, updating: Any
+) -> None:
+    phone.fake.refuse = lambda method, _: None if method == "getMe" else answer
+    row = new_delivery("telegram", Target("77"), "", "", "", 0)._replace(message="[5]")
+    raised = sending if way == "send" else updating
+    with nullcontext() if raised is None else pytest.raises(raised) as caught:
+        await getattr(phone.channel, way)(row, Card(title="Refund"))
+    if raised is TryLater:
+        assert caught.value.wait == 3
+    with pytest.raises(Undeliverable, match="send the code to the bot"):
+        await phone.channel.send_code("77", "code")
+    await phone.channel.close()
+
+
+@pytest.mark.filterwarnings("ignore::telegram.warnings.PTBDeprecationWarning")
 async def test_platform_that_limits_is_obeyed(world: KitWorld, phone: TelegramPhone) -> None:
     refusals = [
         (
