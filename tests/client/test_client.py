@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from remote_world import People, Server, reserved, yes
@@ -170,6 +172,50 @@ def test_other_server_is_refused(server: Server) -> None:
         client.wait_sync("req_1", 0)
     with Client(f"{server.url}/inbox") as client, pytest.raises(sayso.SaysoError):
         client.wait_sync("req_1", 0)
+
+
+class Answering:
+    """A server that is not Sayso, and always gives one answer."""
+
+    def __init__(self, status: int, body: bytes, **headers: str) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *args: object) -> None: ...
+
+            def do_GET(self) -> None:
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name.replace("_", "-"), value)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "error", "message"),
+    [
+        (200, b"<html>", {}, sayso.SaysoError, "check that this is the URL"),
+        (404, b"<html>", {}, Unreachable, "answered 404: check that this is the URL"),
+        (302, b"", {"location": "/sign-in"}, Unreachable, "answered 302, redirecting to /sign-in"),
+        (418, b'{"error": "Tea", "message": "a pot"}', {}, sayso.SaysoError, r"a pot \(Tea\)"),
+        (503, b"busy", {"retry_after": "soon"}, Unreachable, "503"),
+    ],
+)
+def test_answer_that_is_not_sayso_is_explained(
+    status: int, body: bytes, headers: dict[str, str], error: type[Exception], message: str
+) -> None:
+    explained = pytest.raises(error, match=message)
+    with closing(Answering(status, body, **headers)) as other:
+        client = Client(other.url, patience=0.1)
+        with client, explained:
+            client.wait_sync("req_1", 0)
 
 
 def test_client_imports_no_server() -> None:

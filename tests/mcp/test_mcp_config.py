@@ -102,6 +102,15 @@ def test_one_server_needs_no_prefix() -> None:
             "mcpServers.a and mcpServers.b have the same prefix",
         ),
         ({"mcpServers": {"a": SHOP}, "sayso": {"agent": "@x"}}, "sayso.agent: use 1 to"),
+        (
+            {"mcpServers": {"a": SHOP}, "sayso": {"clients": {"Desk": {"wait": 5}}}},
+            "sayso.clients.Desk.wait is unknown; use hold",
+        ),
+        (
+            {"mcpServers": {"a": {**SHOP, "sayso": {"prefix": "a b"}}}},
+            "sayso.prefix: use up to 40 letters",
+        ),
+        ({"mcpServers": {"a": {**SHOP, "cwd": 5}}}, "mcpServers.a.cwd: write a string"),
     ],
 )
 def test_invalid_config_is_refused(config: Any, message: str) -> None:
