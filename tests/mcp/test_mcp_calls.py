@@ -54,6 +54,20 @@ async def test_repeated_call_finds_its_request(world: World) -> None:
     assert world.effects == ["order tea 1"]
 
 
+async def test_waiting_calls_of_an_agent_are_limited(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_calls, "MAX_WAITING", 1)
+    async with world.client(config=world.config(hold=0.3)) as client:
+        first = await client.call_tool("order", TEA)
+        refused = await client.call_tool("order", {"item": "coffee"})
+        assert refused.is_error
+        assert "already wait for a decision" in said(refused)
+        assert ticket_in(await client.call_tool("order", TEA)) == ticket_in(first)
+        assert len(await world.inbox.pending()) == 1
+    assert world.effects == []
+
+
 async def test_parallel_equal_calls_are_two(world: World) -> None:
     async with world.client() as client:
         both = [asyncio.create_task(client.call_tool("order", TEA)) for _ in range(2)]

@@ -17,6 +17,8 @@ from mcp_types import (
     SubscribeRequest,
     SubscribeRequestParams,
     ToolListChangedNotification,
+    UnsubscribeRequest,
+    UnsubscribeRequestParams,
 )
 from mcp_world import ERAS, World, said
 from waiting import until_async
@@ -121,6 +123,25 @@ async def test_watched_resource_is_reported_when_it_changes(
             assert update.uri == "shop://hours"
         (hours,) = (await client.read_resource("shop://hours")).contents
         assert hours.text == "8 to 4"
+
+
+async def test_unsubscribed_client_hears_nothing(world: World) -> None:
+    heard: list[object] = []
+
+    async def hear(message: object) -> None:
+        heard.append(message)
+
+    async with world.client("legacy", world.config(), ALLOW, message_handler=hear) as client:
+        watch = SubscribeRequest(params=SubscribeRequestParams(uri="shop://hours"))
+        await client.session.send_request(watch, EmptyResult)
+        await client.call_tool("reopen", {"hours": "8 to 4"})
+        await until_async(lambda: ResourceUpdatedNotification in map(type, heard))
+        heard.clear()
+        leave = UnsubscribeRequest(params=UnsubscribeRequestParams(uri="shop://hours"))
+        await client.session.send_request(leave, EmptyResult)
+        await client.call_tool("reopen", {"hours": "9 to 5"})
+        await asyncio.sleep(0.2)
+    assert heard == []
 
 
 @pytest.mark.long
