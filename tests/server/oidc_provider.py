@@ -62,6 +62,8 @@ class OpenIDProvider:
         self.reply: dict[str, str] = {}
         self.key = RSAKey.generate_key(2048, {"kid": "key-1", "use": "sig"})
         self.keys_read = 0
+        #: Answers instead of the keys.
+        self.answer_for_keys: Response | None = None
         self._codes: dict[str, dict[str, str]] = {}
         routes = [
             Route("/.well-known/openid-configuration", self._describe),
@@ -137,6 +139,8 @@ class OpenIDProvider:
 
     async def _keys(self, request: Request) -> Response:
         self.keys_read += 1
+        if self.answer_for_keys is not None:
+            return self.answer_for_keys
         return JSONResponse({"keys": [self.key.as_dict(private=False)]})
 
     async def _authorize(self, request: Request) -> Response:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from oidc_provider import CLIENT, NOW, SECRET, OpenIDProvider, name_claims
+from starlette.responses import JSONResponse, Response
 
 from sayso.errors import InvalidPolicy, NotAllowed, StoreError, Unauthenticated
 from sayso.server.oidc import Attempt, Provider, Settings
@@ -118,6 +119,26 @@ async def test_rotated_provider_key_is_read_again(provider: Provider, idp: OpenI
     idp.rotate_key()
     assert (await signed_in(provider, idp)).name == "ana"
     assert idp.keys_read == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (JSONResponse({"keys": 5}), "the provider's keys cannot be read"),
+        (JSONResponse({"keys": [{"kty": "RSA"}]}), "the provider's keys cannot be read"),
+        (JSONResponse({"key": []}), "the provider's keys cannot be read"),
+        (JSONResponse(["keys"]), "answered 200"),
+        (JSONResponse({"keys": []}, status_code=500), "answered 500"),
+        (Response(b"x" * 1_100_000), "answered with more than 1 MB"),
+        (Response(b"<html>"), "did not answer"),
+    ],
+)
+async def test_unusable_keys_open_no_session(
+    provider: Provider, idp: OpenIDProvider, answer: Response, message: str
+) -> None:
+    idp.answer_for_keys = answer
+    with pytest.raises(StoreError, match=message):
+        await signed_in(provider, idp)
 
 
 async def test_authorization_code_works_once(provider: Provider, idp: OpenIDProvider) -> None:
@@ -289,6 +310,11 @@ def test_settings_come_from_file(tmp_path: Any) -> None:
         ("=", "Invalid"),
         ('issuer = "http://a.example"\nclient_id = "x"\nurl = "https://b.example"', "https://"),
         ('issuer = "https://a.example"\nclient_id = ""\nurl = "https://b.example"', "client_id"),
+        (
+            'issuer = "https://a.example"\nclient_id = "x"\nurl = "https://b.example"\n'
+            'scopes = ["email"]',
+            '"openid" is missing',
+        ),
     ],
 )
 def test_wrong_settings_are_refused(tmp_path: Any, text: str, error: str) -> None:
