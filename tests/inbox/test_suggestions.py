@@ -335,6 +335,11 @@ def test_engine_gives_no_grant_beyond_a_persons_right(shop: Shop) -> None:
     other = {"thread": rejected.thread, "run": rejected.run, "call": rejected.id}
     with pytest.raises(InvalidDecision, match="needs the approval"):
         shop.store.transact(GiveGrant(**{**place, **other}, by=ANA.at(shop.store)))
+    risky = Case(shop.store, policy=Policy([Rule("*", risk="high")]))
+    approved = shop.case.decide(shop.ask(case=risky, to="di").approve(), ANA)
+    other = {"thread": approved.thread, "run": approved.run, "call": approved.id}
+    with pytest.raises(InvalidDecision, match="has a risk that is high"):
+        shop.store.transact(GiveGrant(**{**place, **other}, by=ANA.at(shop.store)))
     shop.store.transact(GiveGrant(**place, by=ANA.at(shop.store)))
     with pytest.raises(Conflict, match="exists"):
         shop.store.transact(GiveGrant(**place, by=ANA.at(shop.store)))

@@ -181,6 +181,21 @@ def test_writer_in_this_process_is_refused(
     SqliteStore(path, keys=keys).close()
 
 
+def test_unreadable_place_is_explained(path: Path, keys: Keyring, clock: FakeClock) -> None:
+    def refused(name: Path, message: str) -> None:
+        with pytest.raises(StoreError, match=message):
+            ReadOnlySqliteStore(name, keys=keys, clock=clock)
+
+    SqliteStore(path, keys=keys, clock=clock).close()
+    refused(path.parent, "is a folder: name the file of the store in it")
+    refused(path / "store.db", "cannot open .*: Not a directory")
+    journal = path.with_name(f"{path.name}-journal")
+    journal.write_bytes(b"half a transaction")
+    refused(path, "is being created, or the process that created it died")
+    journal.unlink()
+    ReadOnlySqliteStore(path, keys=keys, clock=clock).close()
+
+
 def test_reader_next_to_writer_is_fine(path: Path, keys: Keyring, clock: FakeClock) -> None:
     with closing(SqliteStore(path, keys=keys, clock=clock)) as store:
         world = World(store, clock)
