@@ -210,6 +210,34 @@ def test_broken_pipe_is_no_traceback(world: World) -> None:
 
 
 @pytest.mark.parametrize(
+    "command", ["inbox", "inbox --json", "history --json", "audit export", "--help"]
+)
+@pytest.mark.parametrize(("output", "code"), [("> /dev/full", 1), (">&-", 0)])
+def test_output_that_cannot_be_written_is_no_traceback(
+    world: World, command: str, output: str, code: int
+) -> None:
+    world.mail(body="x" * 30_000)
+    env = {**os.environ, "SAYSO_STORE": world.url}
+    line = f"{sys.executable} -m sayso {command} {output}"
+    done = subprocess.run(line, shell=True, env=env, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+    assert bool(done.returncode) is bool(code)
+
+
+@pytest.mark.parametrize(
+    "command", ["show", "approve", "cancel", "audit explain", "inbox --tool", "history --agent"]
+)
+def test_argument_that_is_not_utf8_is_no_traceback(world: World, command: str) -> None:
+    world.mail()
+    words = [sys.executable, "-m", "sayso", *command.split(), b"req_\xff"]
+    env = {**os.environ, "SAYSO_STORE": world.url}
+    done = subprocess.run(words, env=env, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "is not UTF-8" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
     ("words", "numbers"),
     [
         ("1", [1]),

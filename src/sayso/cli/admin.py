@@ -459,7 +459,7 @@ def export(json: common.AsJson = False, store: common.StoreUrl = common.DEFAULT_
 
     with reading(store) as box:
         for line in written(box.store):
-            sys.stdout.write(line.rstrip("\n") + "\n")
+            print(line.rstrip("\n"))
 
 
 _COLUMNS = "{:<28}  {:<13}  {:<10}  {:<7}  {}"

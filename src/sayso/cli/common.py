@@ -360,8 +360,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except SaysoError as error:
-            print(f"sayso: {text.inline(str(error))}", file=sys.stderr)
-            raise typer.Exit(exit_of(error)) from None
+            raise typer.Exit(_failed(text.inline(str(error)), exit_of(error))) from None
         except KeyboardInterrupt:
             print("\nsayso: interrupted; pending requests are still pending", file=sys.stderr)
             raise typer.Exit(Exit.PENDING) from None
@@ -394,6 +393,11 @@ def _root(
     """Human approval for AI agents. Nothing runs without your say-so."""
 
 
+def _failed(message: str, code: Exit) -> Exit:
+    print(f"sayso: {message}", file=sys.stderr)
+    return code
+
+
 def run(app: typer.Typer) -> None:
     """Run a command line. The first Ctrl-C interrupts the command, another one ends the process."""
     for stream in (sys.stdout, sys.stderr):
@@ -404,6 +408,11 @@ def run(app: typer.Typer) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         app(prog_name="sayso")
+    except UnicodeEncodeError as error:  # a lone surrogate stands for a byte that is not UTF-8
+        word = text.inline(ascii(error.object[:80]))
+        sys.exit(_failed(f"{word} is not UTF-8: write it in UTF-8", Exit.USAGE))
+    except OSError as error:  # such as a full disk behind the standard output
+        sys.exit(_failed(text.inline(str(error)), Exit.PROBLEM))
     finally:
         # Nothing handles a KeyboardInterrupt while the interpreter ends, and a tool may still run.
         signal.signal(signal.SIGINT, signal.SIG_DFL)

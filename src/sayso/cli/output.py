@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
@@ -46,7 +45,7 @@ _SHOWN_DIFFERENCES = 20
 
 def print_json(value: Any) -> None:
     """Print JSON in ASCII, so that no agent's text can control the terminal."""
-    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+    print(json.dumps(value, indent=2))
 
 
 def emit(value: Any, lines: str | Iterable[Line], *, json: bool, plain: bool = False) -> None:
