@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -22,6 +25,8 @@ from sayso import NotExecuted, Policy, Rule
 from sayso.adapters.langchain import GuardedAgent, guard, node, resume
 from sayso.agent.agent import Resumable
 from sayso.gate.guard import this_call
+from sayso.stores.sqlite import SqliteStore
+from sayso.sync import ThreadPool
 from sayso.types import Request
 from sayso.worker import Worker
 
@@ -464,3 +469,52 @@ def test_handled_failure_reaches_the_model(world: World, error: Exception) -> No
     world.decide()
     assert agent.resume_sync("t").output == "Done."
     assert str(error) in world.tool_results()[0]
+
+
+async def test_allowed_call_costs_four_commits_and_one_read(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits: list[str] = []
+    reads: list[Any] = []
+    note: Any = lambda name, when: commits.append(name) if when == "after" else None  # noqa: E731
+    run = ThreadPool.run
+    monkeypatch.setattr(ThreadPool, "run", lambda pool, job: reads.append(job) or run(pool, job))
+    with closing(SqliteStore(tmp_path / "sayso.db", boundary=note)) as store:
+        gate = sayso.Gate(store, agent="mailer", wait=0)
+        rules = Policy([Rule("send", verdict="allow")])
+        agent = guard(world.agent(ONE, "Done.", ONE, "Again."), gate, rules)
+        assert (await agent.run("go", thread="t")).output == "Done."
+        commits.clear()  # the first one opened the file
+        reads.clear()
+        assert (await agent.run("go on", thread="t")).output == "Again."
+        assert commits == ["reopen+propose+claim", "propose", "record", "propose+finish"]
+        assert len(reads) == 1
+    assert world.ran == [("send", "ana", "Hello")] * 2
+
+
+def test_tool_may_hand_over_to_another_node(world: World) -> None:
+    """A graph inside the tool sends the graph around it elsewhere; the call is recorded."""
+    clerk: Any = StateGraph(MessagesState)
+    handover = Command(graph=Command.PARENT, goto="boss", update={"messages": [("user", "boss")]})
+    clerk.add_node("clerk", lambda _: handover).add_edge(START, "clerk")
+    inner = clerk.compile()
+
+    @tool
+    def ask_clerk(text: str) -> str:
+        """Ask the clerk."""
+        inner.invoke({"messages": [("user", text)]})
+        return "never"
+
+    outer: Any = StateGraph(MessagesState)
+    outer.add_node(
+        "agent", world.agent([("k1", "ask_clerk", {"text": "x"})], "Done.").nodes["model"].bound
+    )
+    outer.add_node("tools", ToolNode([ask_clerk]))
+    outer.add_node("boss", lambda _: {"messages": [("ai", "I will do it.")]})
+    outer.add_edge(START, "agent").add_edge("agent", "tools").add_edge("boss", END)
+    rules = Policy([Rule("*", verdict="allow")])
+    guarded = guard(outer.compile(checkpointer=InMemorySaver()), world.gate, rules)
+    result = guarded.run_sync("go", thread="t")
+    assert (result.status, result.output) == ("done", "I will do it.")
+    (row,) = world.gate.store.calls_of(result.run)
+    assert (row.status, json.loads(row.result or "")["text"]) == ("done", "handed over")

@@ -83,6 +83,8 @@ class ConversationLog:
         await to_thread(self._load)
 
     def _load(self) -> None:
+        if self.calls.lease is not None:
+            self.calls.lease.check_free()
         assert self.run  # found here, in a worker thread
         rows = self.store.messages(self.thread)
         if rows:

@@ -14,7 +14,7 @@ import contextvars
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -61,6 +61,9 @@ class RunLease:
         self.last_messages: tuple[Propose, ...] = ()
         #: What takes the thread for new input, until that is written.
         self._opening: tuple[Reopen, Propose, tuple[Note, ...]] | None = None
+        self._is_free: Callable[[], bool] | None = None
+        #: Whether we took it for new input, so that its calls have no rows yet, most likely.
+        self.has_new_input = False
         self._ends = 0.0
         self._kept = False
         self._kept_in = process.forks
@@ -145,15 +148,33 @@ class RunLease:
             self._take(claimed, began)
         return cast("Run | None", claimed)
 
-    def open_with(self, agent: str, thread: str, run: str, requester: str, *notes: Note) -> None:
+    def open_with(
+        self,
+        agent: str,
+        thread: str,
+        run: str,
+        requester: str,
+        *notes: Note,
+        is_free: Callable[[], bool] | None = None,
+    ) -> None:
         """Prepare to take the run of a framework's thread for new input: ``open`` takes it.
 
-        A run that is over is reopened. Notes are recorded in the same commit.
+        A run that is over is reopened. Notes are recorded in the same commit. If it is not known
+        yet whether the thread is free for that run, ``is_free`` reads it.
         """
         self.on(thread, run)
+        self._is_free = is_free
         reopen = Reopen(thread=thread, run=run, by=requester)
         propose = Propose(thread=thread, run=run, agent=agent, requester=requester, hold=True)
         self._opening = reopen, propose, notes
+
+    def check_free(self) -> None:
+        """Read whether the thread is free, if that is not known. Raise ``Conflict`` like ``open``
+        if it is not."""
+        is_free, self._is_free = self._is_free, None
+        if is_free is not None and not is_free():
+            self.overtaken = True
+            raise Conflict(f"thread {self.thread} has a live run: wait for it")
 
     async def open(self, messages: Propose | None = None) -> None:
         """Take the thread, unless that was done, and store the first messages in the same commit.
@@ -163,6 +184,8 @@ class RunLease:
         """
         if self._opening is None:
             return
+        if self._is_free is not None:
+            await to_thread(self.check_free)
         reopen, propose, notes = self._opening
         if messages is not None:
             propose = replace(messages, requester=propose.requester)
@@ -175,6 +198,7 @@ class RunLease:
             raise Conflict(str(error)) from error
         self._opening = None
         self._take(claimed, began)
+        self.has_new_input = True
 
     @property
     def is_open(self) -> bool:
@@ -183,6 +207,7 @@ class RunLease:
 
     def _take(self, run: Run, began: float) -> None:
         self.taken = run
+        self.has_new_input = False
         self.keep(run.token, began)
 
     def keep(self, token: int, began: float) -> None:

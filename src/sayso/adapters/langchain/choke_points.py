@@ -26,7 +26,7 @@ from typing import Any
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tools import BaseTool, StructuredTool, Tool
-from langgraph.errors import GraphBubbleUp, GraphInterrupt
+from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 from langgraph.prebuilt.tool_node import ToolCallRequest, ToolNode
 from langgraph.pregel import Pregel
 from langgraph.pregel.remote import RemoteGraph
@@ -269,7 +269,7 @@ class ToolRun:
         call = framework_call(self.tool, self.made, place.thread, effect)
         outcome = await FrameworkThread.inner(place, call)
         if isinstance(outcome.value, ParentCommandResult):
-            raise outcome.value.cause
+            raise ParentCommand(outcome.value.command)
         if made_by_model:
             return result_for(outcome, self.made, notice="")
         if not outcome.ok:

@@ -108,9 +108,19 @@ class ToolGate:
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Result:
         """Guard a call; the ``awrap_tool_call`` of a tool node."""
+        made = request.tool_call
+        if made["id"] is None:
+            raise InvalidCall(
+                f"the model's call of {made['name']} has no id, so it could not be found again "
+                "after a pause; it was not run"
+            )
         # Inside a sequence, LangChain does not set the config for later steps.
         config = var_child_runnable_config.get() or request.runtime.config
         with context_value(var_child_runnable_config, config):
+            if has_passed(call_name(made["name"], made["id"])):
+                # Another gate in front of this tool node has asked about it.
+                result: Result = await handler(request)
+                return result
             return await self._run_gated(request, handler)
 
     def thread(self, config: Mapping[str, Any]) -> FrameworkThread:
@@ -121,18 +131,9 @@ class ToolGate:
     ) -> Result:
         made, config = request.tool_call, request.runtime.config
         thread = await self.thread(config).open()
-        if made["id"] is None:
-            raise InvalidCall(
-                f"the model's call of {made['name']} has no id, so it could not be found again "
-                "after a pause; it was not run"
-            )
         if request.tool is None:
             gone = await thread.gone(key_of(config, request.state, made), made["name"])
             return tool_message(gone.text, made, ok=False)
-        if has_passed(call_name(made["name"], made["id"])):
-            # Another gate in front of this tool node has asked about it.
-            result: Result = await run(request)
-            return result
         reply = _reply_with(request.state, str(made["id"]))
         turn = [made] if reply is None else reply.tool_calls
         await check_no_other_agent(thread, config, request.state, turn)
@@ -153,7 +154,7 @@ class ToolGate:
         )
         answers = InterruptAnswers(thread, call.id, reviewer_of(config))
         show = partial(interrupt_value, str(made["id"]))
-        new = await thread.find(call.id) is None
+        new = thread.has_new_input or await thread.find(call.id) is None
         if not new:
             await answers.settle([call.id], show, read_single_answer)
         while True:
@@ -163,7 +164,9 @@ class ToolGate:
                 raise bubble.cause from None
             except Conflict:
                 await check_no_other_agent(thread, config)
-                raise
+                if not new or call.raised:
+                    raise
+                new = False  # it has a row, of other arguments
             except Paused:  # asked just now, or in doubt
                 new = False
                 await answers.settle([call.id], show, read_single_answer)
@@ -175,7 +178,7 @@ class ToolGate:
         output (``return_direct``).
         """
         if isinstance(outcome.value, ParentCommandResult):
-            raise outcome.value.cause
+            raise ParentCommand(outcome.value.command)
         result = result_for(outcome, request.tool_call, self.notice)
         direct = request.tool is not None and request.tool.return_direct
         if outcome.ok or not direct:
@@ -206,7 +209,7 @@ def framework_call(
         try:
             return await effect(noting, args)
         except ParentCommand as cause:
-            return ParentCommandResult(cause)
+            return ParentCommandResult(cause.args[0])
         except GraphBubbleUp as cause:
             raise PauseSignal(run, cause) from cause
 
@@ -533,13 +536,13 @@ def _node_after(config: Mapping[str, Any]) -> str | None:
 class ParentCommandResult(NamedTuple):
     """The result of a tool that sent the outer graph to another node."""
 
-    cause: ParentCommand
+    command: Command[Any]
 
 
 def dump_result(result: Any) -> Json:
     """Return a result as JSON. Plain text stays plain text, because people read it too."""
     if isinstance(result, ParentCommandResult):
-        return "handed over to another agent"
+        return {**dump_result(result.command), "parent": True, "text": "handed over"}
     if isinstance(result, ToolMessage):
         plain = isinstance(result.content, str) and result.artifact is None
         if plain and result.status == "success" and not result.additional_kwargs:
@@ -553,8 +556,8 @@ def dump_result(result: Any) -> Json:
 def load_result(stored: Json, tool_call: Mapping[str, Any]) -> Any:
     if isinstance(stored, dict) and "langchain" in stored:
         data = base64.b64decode(stored["data"])
-        result: Result = _SERDE.loads_typed((stored["langchain"], data))
-        return result
+        result: Any = _SERDE.loads_typed((stored["langchain"], data))
+        return ParentCommandResult(result) if stored.get("parent") else result
     return stored if tool_call["id"] is None else tool_message(str(stored), tool_call)
 
 

@@ -17,10 +17,10 @@ from sayso.gate.coverage import Coverage
 from sayso.gate.framework.threads import (
     CallPlace,
     keep_off_loop,
-    next_run,
     pending_calls,
     place_in_call,
     run_name,
+    run_of,
     runs_of,
 )
 from sayso.gate.framework.tools import FrameworkTool
@@ -186,13 +186,24 @@ class FrameworkAgent:
         thread = checked_thread(thread, MAX_NAME - len(run_name(self.name, "", 9999)))
         checked_string(run_name(self.name, thread, 9999), "thread", MAX_NAME)
         checked_string(requester, "requester", MAX_NAME)
+        lease = self._lease()
+        if self.stores_input:
+            # Most threads are free. Whether this one is, is read together with its log.
+            run = run_name(self.name, thread, 1)
+            is_free = partial(self._is_free, thread, run)
+            lease.open_with(
+                self.name, thread, run, requester, *self._notes(thread, run), is_free=is_free
+            )
+        else:
+            await self._free_thread(lease, thread, requester)
         while True:
-            lease, run_requester = await self._free_thread(thread, requester)
             try:
-                return await self._drive(lease, partial(self._begin, lease, input), run_requester)
+                return await self._drive(lease, partial(self._begin, lease, input), requester)
             except Conflict:
                 if not lease.overtaken:
                     raise
+            lease = self._lease()
+            await self._free_thread(lease, thread, requester)
 
     async def resume(
         self,
@@ -267,13 +278,12 @@ class FrameworkAgent:
         owner = f"{self.gate.driver.owner}:{secrets.token_hex(4)}"
         return RunLease(self.gate.store, owner, self.gate.backend.lease_length)
 
-    async def _free_thread(self, thread: str, requester: str) -> tuple[RunLease, str]:
-        """Return a lease for new input, and the requester of its run: supersede the requests of a
-        paused run, and wait for a running one."""
+    async def _free_thread(self, lease: RunLease, thread: str, requester: str) -> None:
+        """Prepare a lease for new input: supersede the requests of a paused run, and wait for a
+        running one."""
         store = self.gate.store
         agent = self.gate.agent
-        lease = self._lease()
-        live, (run, stored_run) = await read(store, self._runs_on, thread)
+        live, run = await read(store, self._runs_on, thread)
         if live is not None and live.agent != agent:
             raise Conflict(
                 f"thread {thread!r} is in use by agent {live.agent!r} ({live.id}): all agents "
@@ -285,9 +295,12 @@ class FrameworkAgent:
                 live = await to_thread(lease.stop)
             if live.status in LIVE and not lease.elsewhere(live):
                 await to_thread(supersede, store, live, requester or "user")
-            _, (run, stored_run) = await read(store, self._runs_on, thread)
+            _, run = await read(store, self._runs_on, thread)
         lease.open_with(agent, thread, run, requester, *self._notes(thread, run))
-        return lease, requester if stored_run is None else stored_run.requester
+
+    def _is_free(self, thread: str, run: str) -> bool:
+        """Return whether new input on a thread can open or reopen this run."""
+        return self._runs_on(thread) == (None, run)
 
     async def _begin(self, lease: RunLease, input: Any) -> Any:
         if not self.stores_input:
@@ -296,9 +309,9 @@ class FrameworkAgent:
         await lease.open()  # nothing was stored: the framework has made no calls
         return output
 
-    def _runs_on(self, thread: str) -> tuple[Run | None, tuple[str, Run | None]]:
-        """Return the live run of a thread, and the run that takes new input, with its id."""
-        return self.gate.store.live_run(thread), next_run(self.gate.store, self.gate.agent, thread)
+    def _runs_on(self, thread: str) -> tuple[Run | None, str]:
+        """Return the live run of a thread, and the id of the run that takes new input."""
+        return self.gate.store.live_run(thread), run_of(self.gate.store, self.gate.agent, thread)
 
     def _notes(self, thread: str, run: str) -> list[Note]:
         """Return the event that records what may bypass the gate in this run."""

@@ -240,7 +240,8 @@ class FrameworkThread:
     async def outcome(self, call: FrameworkCall, *, new: bool = False) -> Outcome:
         """Complete a call. Raises ``Paused`` if it needs a decision first.
 
-        ``new`` says that ``find`` has just found no row of it."""
+        ``new`` says that it has no row, most likely. If it has one with other arguments, this
+        raises ``Conflict``."""
         await self.open()
         row = None if new else await self.find(call.id)
         if row is not None and runs_here(row.id):  # in the body of that call: it would wait forever
@@ -413,6 +414,11 @@ class FrameworkThread:
         """Return the row of a call, or None. Reads the store: on an event loop, use ``find``."""
         return self.store.call_by_key(self.run, id)
 
+    @property
+    def has_new_input(self) -> bool:
+        """Whether new input has begun the run here, so that its calls have no rows, most likely."""
+        return self.lease is not None and self.lease.has_new_input
+
     async def find(self, id: str) -> Call | None:
         return await read(self.store, self.row, id)
 
@@ -456,17 +462,11 @@ def keep_off_loop(store: Store) -> None:
 
 
 def run_of(store: Store, agent: str, thread: str) -> str:
-    """Return the id of the run of an agent's thread."""
-    return next_run(store, agent, thread)[0]
-
-
-def next_run(store: Store, agent: str, thread: str) -> tuple[str, Run | None]:
-    """Return the id and the row of the run of a thread. A cancelled run is followed by a new one,
-    which has no row yet."""
+    """Return the id of the run of an agent's thread. A cancelled run is followed by a new one."""
     runs = runs_of(store, agent, thread)
     if runs and not _is_cancelled(runs[-1]):
-        return runs[-1].id, runs[-1]
-    return run_name(agent, thread, len(runs) + 1), None
+        return runs[-1].id
+    return run_name(agent, thread, len(runs) + 1)
 
 
 def runs_of(store: Store, agent: str, thread: str) -> list[Run]:
