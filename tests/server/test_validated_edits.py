@@ -25,6 +25,8 @@ class Labels(BaseModel):
     @field_validator("tags", mode="before")
     @classmethod
     def _split(cls, value: str) -> list[str]:
+        if not value:
+            raise ValueError("name a tag")
         return value.split(",")
 
 
@@ -67,6 +69,30 @@ def test_check_returns_validated_edit(agent: GuardedAgent, serve: Serve) -> None
     assert (decided["args"], decided["written"]) == ({"tags": ["c", "d"]}, {"tags": "c,d"})
     assert agent.resume_sync("t").status == "done"
     assert RAN == [["c", "d"]]
+
+
+def test_edit_that_the_tool_refuses_decides_nothing(agent: GuardedAgent, serve: Serve) -> None:
+    (request,) = agent.run_sync("go", thread="t").interruptions
+    served = serve(store=agent.gate.store, agents=[agent], workers=0)
+    client = served.client(served.token("ana"))
+    edit = {"args": {"tags": ""}}
+    check = client.post(f"/api/requests/{request.id}/check", json=edit).json()
+    assert (check["ok"], check["validated"]) == (False, None)
+    assert "name a tag" in check["errors"][0]["message"]
+    decision = {"type": "edit", **edit, "seen_digest": request.digest}
+    refused = client.post(f"/api/requests/{request.id}/decision", json=decision)
+    assert (refused.status_code, "name a tag" in refused.text) == (422, True)
+    assert client.get(f"/api/requests/{request.id}").json()["status"] == "pending"
+
+
+def test_only_a_tool_call_can_be_edited(serve: Serve) -> None:
+    served = serve(auth=False)
+    gate = sayso.Gate(served.store, wait=0)
+    with pytest.raises(sayso.Paused) as paused, gate.run("r1"):
+        gate.confirm_sync("Publish?")
+    path = f"/api/requests/{paused.value.requests[0].id}/check"
+    check = served.client().post(path, json={"args": {"text": "Do not"}}).json()
+    assert check["errors"] == [{"field": "args", "message": "only a tool call can be edited"}]
 
 
 def test_unknown_validators_ask_again(agent: GuardedAgent) -> None:
