@@ -17,6 +17,7 @@ from waiting import until_async
 
 from sayso.channels.kit.channel import Received
 from sayso.channels.slack import SlackChannel
+from sayso.types import Reviewer
 
 _events = count(1)
 
@@ -75,7 +76,7 @@ class SlackPhone:
         await until_async(lambda: len(self.fake.told) > told or len(self.fake.views) > views)
         return self.fake.told[-1] if len(self.fake.told) > told else ""
 
-    async def submit(self, user: int, **texts: str) -> Any:
+    async def submit(self, user: int, *, team: str = TEAM, **texts: str) -> Any:
         """Send the last form."""
         view = self.fake.views[-1]
         values = {
@@ -87,8 +88,8 @@ class SlackPhone:
             *self.fake.interaction(
                 {
                     "type": "view_submission",
-                    "team": {"id": TEAM},
-                    "user": {"id": f"U{user}", "team_id": TEAM},
+                    "team": {"id": team},
+                    "user": {"id": f"U{user}", "team_id": team},
                     "api_app_id": "A1",
                     "trigger_id": f"t{next(_events)}",
                     "view": view | {"id": "V1", "state": {"values": values}},
@@ -193,6 +194,24 @@ async def test_form_edits_arguments(world: KitWorld, phone: _Phone) -> None:
         await phone.submit(77, euros="25")
         await TestSlack().outcome(phone, 77, "Approved with changes by ana")
     assert (await world.inbox.get(request_id)).args == {"order": "A-17", "euros": 25}
+
+
+async def test_form_that_comes_too_late_says_so(world: KitWorld, phone: _Phone) -> None:
+    world.people("ana")
+    async with world.running(phone.channel):
+        await TestSlack().started(world, phone, ("ana", 77))
+        request_id = await world.ask()
+        await TestSlack().one(phone, 77)
+        await phone.press(77, "Reject with a reason…")
+        foreign = await phone.submit(77, team="T2", text="no")
+        assert (foreign.status, foreign.body) == (200, "")
+        assert await world.status(request_id) == "pending"
+        request = await world.inbox.get(request_id)
+        await world.inbox.decide(request, request.approve(), by=Reviewer("bo", ("finance",)))
+        late = json.loads((await phone.submit(77, text="no")).body)
+        assert late["response_action"] == "errors"
+        assert "Approved by bo" in str(late["errors"])
+    assert await world.status(request_id) == "approved"
 
 
 async def test_forged_and_foreign_posts_decide_nothing(world: KitWorld, phone: _Phone) -> None:
