@@ -11,6 +11,8 @@ import pytest
 from cli_world import World
 
 from sayso.audit import verify
+from sayso.cli.keys import rotated_lines
+from sayso.inbox.key_rotation import Rotated
 from sayso.keys import Keyring, new_key
 from sayso.stores import open_store
 
@@ -95,3 +97,14 @@ def test_distrust_needs_another_key_first(world: World) -> None:
     assert row["rows"]["open requests"] == 1
     text = world.cli("keys", "distrust", row["key"], "--from", "2026-01-01", code=6)
     assert "still signs here" in text
+
+
+def test_rows_that_still_need_a_key_are_listed() -> None:
+    left = {"calls": {"11aa": 2, "": 1}, "people": {"11aa": 1, "22bb": 3}}
+    lines = rotated_lines(Rotated("33cc", {"calls": 1_500}, left))
+    assert [line.text for line in lines] == [
+        "Signed again with 33cc: 1,500 calls.",
+        "still need 11aa: 2 calls, 1 people",
+        "1 calls fail their check, so they were not signed: see `sayso audit verify`",
+        "still need 22bb: 3 people",
+    ]

@@ -74,6 +74,32 @@ def test_replay_says_what_is_not_stored(make_store: Callable[..., Store]) -> Non
     assert "async predicates are not called" in replay.not_stored[0]
 
 
+@pytest.mark.parametrize(
+    ("asks", "sentence"),
+    [
+        (
+            Policy([Rule("pay", reviewer="model:other")]),
+            "the model that reviews calls first is not called",
+        ),
+        (Policy.preset("balanced"), "files and links are looked up as they are now"),
+    ],
+)
+def test_replay_calls_no_model_and_reads_no_old_files(
+    make_store: Callable[..., Store], asks: Policy, sentence: str
+) -> None:
+    case = Case(make_store())
+
+    @case.gate.guard
+    def bash(command: str, cwd: str) -> None: ...
+
+    @case.gate.guard
+    def pay(to: str) -> None: ...
+
+    case.paused(lambda: bash("git push", cwd="/srv/shop"), "r1")
+    case.paused(lambda: pay("bo"), "r2")
+    assert any(sentence in said for said in case.inbox.replay_sync(asks).not_stored)
+
+
 def test_replay_reads_the_time_of_the_call(timed: Case, clock: Any) -> None:
     asked(timed, "r1", 5)
     clock.advance(10 * 86_400)
