@@ -225,6 +225,20 @@ def test_tool_inside_call_with_effect_is_denied(
     assert (world.ran, world.pending()) == ([], [])
 
 
+def test_awaited_tool_node_in_call_asks(world: World) -> None:
+    @tool
+    async def delegate(task: str) -> str:
+        """Send a mail."""
+        return str(await ToolNode(world.tools()).ainvoke(TURN))
+
+    agent = world.agent([("o1", "delegate", {"task": "mail"})], "Done.", tools=[delegate])
+    guarded = guard(agent, world.gate, policy("idempotent"))
+    assert guarded.run_sync("go", thread="t").status == "paused"
+    world.decide()
+    assert guarded.resume_sync("t").output == "Done."
+    assert world.ran == [SENT]
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_unguarded_agent_is_not_touched(world: World, shape: str) -> None:
     guard(delegating(world, shape, here), world.gate, policy("idempotent"))

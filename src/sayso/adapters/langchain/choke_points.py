@@ -136,7 +136,8 @@ def _run_one(original: Any, node: Any, *args: Any) -> Any:
 
 
 async def _arun_one(original: Any, node: Any, call: Any, kind: Any, runtime: Any) -> Any:
-    if current_place() is None:
+    place = current_place()
+    if place is None:
         return await original(node, call, kind, runtime)
 
     async def run() -> Any:
@@ -144,7 +145,9 @@ async def _arun_one(original: Any, node: Any, call: Any, kind: Any, runtime: Any
             return await original(node, call, kind, runtime)
 
     config = runtime.config.get("configurable") or {}
-    return await _after_siblings((config.get("thread_id"), config.get("checkpoint_ns")), run())
+    # A tool node in the body of a call has the config of that call, which waits for it.
+    step = (place.work, config.get("thread_id"), config.get("checkpoint_ns"))
+    return await _after_siblings(step, run())
 
 
 async def _after_siblings(step: Any, work: Awaitable[Any]) -> Any:
