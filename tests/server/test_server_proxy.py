@@ -160,6 +160,9 @@ def test_changed_groups_count_at_once(serve: Serve) -> None:
     twice = [(HEADER, "ana"), ("X-Forwarded-Groups", "ops"), ("X-Forwarded-Groups", "root")]
     with httpx.Client(base_url=served.url, headers=twice) as other:
         assert other.get("/api/me").status_code == 401
+    for groups in ("ops,,root", ",", ",".join(f"g{number}" for number in range(501))):
+        refused = me(client, X_Forwarded_User="ana", X_Forwarded_Groups=groups)
+        assert (refused.status_code, "is not a list of groups" in refused.text) == (401, True)
 
 
 def test_only_named_groups_sign_in(serve: Serve) -> None:
@@ -335,6 +338,13 @@ def test_fresh_sign_in_is_read_from_token(serve: Serve, idp: OpenIDProvider) -> 
         ({"header": ""}, "another header"),
         ({"issuer": "https://a.example"}, "all of issuer"),
         ({"groups": ("staff",)}, "need groups_header"),
+        (
+            {
+                **{"issuer": "https://a.example", "audience": "sayso", "keys": "keys.json"},
+                "groups_header": "X-Forwarded-Groups",
+            },
+            "groups_header is not signed: use groups_claim",
+        ),
     ],
     ids=str,
 )
