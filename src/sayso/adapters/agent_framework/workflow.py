@@ -237,8 +237,8 @@ class _WorkflowDrive:
         latest = await self.storage.get_latest(workflow_name=self.workflow.name)
         pending = {} if latest is None else latest.pending_request_info_events
         _check_stored(result, pending)
+        await self.log.save_session()  # a workflow that has ended does not repeat its outputs
         if latest is not None and pending:
-            await self.log.save_session()
             return await self._answer(latest.checkpoint_id, pending)
         await self.log.end_with([], as_json(self.outputs.shown), outputs=self.log.outputs)
         return self.outputs
