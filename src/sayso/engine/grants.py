@@ -321,7 +321,8 @@ def in_scope(
     match scope:
         case {"command": [_, *_] as words, "arguments": "any" | "exact" as rest, **more}:
             called = footprint.get("words", [])  # a list of commands has none
-            called = called[: len(words)] if rest == "any" else called
+            if rest == "any":
+                called = called[: len(words)]
             return not more and called == words and places == given_places
         case {"path": str(path), **more}:
             directories = [place["directory"] for place in given_places]

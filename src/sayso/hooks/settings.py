@@ -335,7 +335,9 @@ def hooks_of(path: Path, settings: Mapping[str, Any]) -> dict[str, list[Any]]:
 def commands_in(entry: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the commands of one entry: itself, or those of its group."""
     group = entry.get("hooks")
-    for hook in group if isinstance(group, list) else [entry]:
+    if not isinstance(group, list):
+        group = [entry]
+    for hook in group:
         if isinstance(hook, dict):
             yield hook
 

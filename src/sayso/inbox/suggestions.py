@@ -476,7 +476,10 @@ def rule_of(suggestion: str, grant: Grant, pattern: Pattern, tool: Tool | None) 
         f"name = {_toml(suggestion)}",
         f"tool = {_toml(_exact_glob(grant.tool))}",
         f"agent = {_toml(_exact_glob(grant.agent))}",
-        *([f"where = {_toml(' and '.join(conditions))}"] if conditions else []),
+    ]
+    if conditions:
+        lines.append(f"where = {_toml(' and '.join(conditions))}")
+    lines += [
         'verdict = "allow"',
         f"risk = {_toml(example.terms.risk.level)}",
         f"until = {_toml(ends.isoformat())}",
