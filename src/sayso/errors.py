@@ -231,7 +231,7 @@ class Paused(BaseException):
                 "resume the run when they are decided"
             )
             return
-        ids = ", ".join(request.id for request in self.requests)
+        ids = ", ".join([request.id for request in self.requests])
         super().__init__(
             f"run {run!r} waits for a decision on {ids}. Decide it with `sayso inbox`, then make "
             f"the same call again inside `with gate.run({run!r}):`. Outside of that run the same "

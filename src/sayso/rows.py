@@ -777,6 +777,7 @@ _DEFAULTS = {field.name: getattr(Terms(), field.name) for field in fields(Terms)
 _TUPLES = [name for name, default in _DEFAULTS.items() if type(default) is tuple]
 #: The fields of these are stored in their order.
 _FIELDS = {kind: [field.name for field in fields(kind)] for kind in (Vote, Decided, Grant, Refusal)}
+_fields_of = {kind: attrgetter(*names) for kind, names in _FIELDS.items()}
 
 
 def json_encoder(*, sort_keys: bool = False) -> Callable[[object], str]:
@@ -815,20 +816,13 @@ def names_text(names: tuple[str, ...]) -> str:
 
 
 def _fields_text(value: Vote | Decided) -> str:
-    try:
-        return value.text
-    except AttributeError:
-        text = dumps([getattr(value, name) for name in _FIELDS[type(value)]])
-        object.__setattr__(value, "text", text)
-        return text
+    text = dumps(_fields_of[type(value)](value))
+    object.__setattr__(value, "text", text)
+    return text
 
 
 def terms_text(terms: Terms) -> str:
     """Return terms as text, without those that have their default value."""
-    try:
-        return terms.text
-    except AttributeError:
-        pass
     changed: dict[str, Any] = {}
     for name, default in _DEFAULTS.items():
         value = getattr(terms, name)
@@ -855,7 +849,10 @@ def terms_from(text: str) -> Terms:
 
 
 def votes_text(votes: tuple[Vote, ...]) -> str:
-    return f"[{','.join(map(_fields_text, votes))}]" if votes else ""
+    texts = []
+    for vote in votes:
+        texts.append(getattr(vote, "text", "") or _fields_text(vote))
+    return f"[{','.join(texts)}]"
 
 
 @lru_cache(maxsize=256)
@@ -932,11 +929,12 @@ def call_from(row: Row) -> Call:
 
 def call_values(call: Call) -> tuple[Any, ...]:
     values: list[Any] = list(call)
-    values[_TERMS] = terms_text(call.terms)
+    values[_TERMS] = getattr(call.terms, "text", "") or terms_text(call.terms)
     values[_STATUS] = call.status._value_
     values[_ASKED] = int(call.asked)
     values[_VOTES] = votes_text(call.votes) if call.votes else ""
-    values[_DECISION] = None if call.decision is None else _fields_text(call.decision)
+    if call.decision is not None:
+        values[_DECISION] = getattr(call.decision, "text", "") or _fields_text(call.decision)
     values[_SETTLES] = int(call.settles)
     values[_DOUBT] = None if call.doubt is None else dumps(list(call.doubt))
     values[_REFUSALS] = dumps(call.refusals) if call.refusals else ""
@@ -963,12 +961,11 @@ def person_values(person: Person) -> tuple[Any, ...]:
 credential_from = Credential._make
 
 
-_grant_fields = attrgetter(*_FIELDS[Grant])
 _STEPS = _FIELDS[Grant].index("steps")
 
 
 def grant_values(grant: Grant) -> tuple[Any, ...]:
-    values: list[Any] = list(_grant_fields(grant))
+    values: list[Any] = list(_fields_of[Grant](grant))
     values[_STEPS] = dumps(grant.steps) if grant.steps else ""
     return tuple(values)
 
@@ -979,7 +976,7 @@ def grant_from(row: Row) -> Grant:
     return Grant(**values)
 
 
-refusal_values = attrgetter(*_FIELDS[Refusal])
+refusal_values = _fields_of[Refusal]
 
 
 def refusal_from(row: Row) -> Refusal:

@@ -378,8 +378,9 @@ def checked_name(name: object) -> str:
         raise ValueError("pass a name: the record says who decided")
     if len(name) > _MAX_NAME:
         raise ValueError(f"a name has at most {_MAX_NAME} characters; this one has {len(name):,}")
-    others = "" if name.isascii() and name.isprintable() else name.strip()
-    hidden = next((c for c in others if _is_hidden(c) and c not in "\t"), None)
+    if name.isascii() and name.isprintable():
+        return plain_name(name)
+    hidden = next((c for c in name.strip() if _is_hidden(c) and c not in "\t"), None)
     if hidden is not None:
         raise ValueError(f"the name {name!a:.60} contains U+{ord(hidden):04X}: remove it")
     return plain_name(name)
@@ -556,6 +557,8 @@ class Declared(Terms):
     """
 
     stated: frozenset[str] = frozenset()
+
+    __hash__ = Terms.__hash__
 
 
 def stricter_effect(one: Effect, other: Effect) -> Effect:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from sayso.engine.commands import Escalate, Remind
@@ -119,8 +120,13 @@ def signed_bytes(decided: Decided | Vote) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
+_values_of = attrgetter(*Decided.__slots__)
+
+
 def signed(work: UnitOfWork, decided: Decided) -> Decided:
-    return replace(decided, signature=work.deps.sign(signed_bytes(decided)))
+    fields = dict(zip(Decided.__slots__, _values_of(decided), strict=True))
+    fields["signature"] = work.deps.sign(signed_bytes(decided))
+    return Decided(**fields)
 
 
 def digested(call: Call) -> Call:

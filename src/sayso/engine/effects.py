@@ -44,8 +44,10 @@ def key_of(agent: str, binds: str, terms: Terms, args: str, given: str = "") -> 
     if terms.effect == "read":
         return ""
     key = effect_key(terms.effect_key, json.loads(args)) if terms.effect_key else given
+    if not key:
+        return ""
     space = agent.replace("%", "%25").replace("/", "%2F") if is_remote(binds) else ""
-    return f"{space}/{key}" if key else ""
+    return f"{space}/{key}"
 
 
 def shown_key(key: str) -> str:

@@ -239,8 +239,6 @@ class UnitOfWork:
             first = self.messages[0].seq
             last = self.messages[-1].seq
             self.writes["messages"] = [first, last, messages_hash(self.messages)]
-        if not self.writes:
-            return
         for fact in self.pending_events:
             if not fact.system:
                 break
@@ -290,7 +288,8 @@ class UnitOfWork:
 
         Each row contains the number of the chain's last event, which is known only here.
         """
-        self._add_row_changes()
+        if self.writes or self.messages or self.new_run:
+            self._add_row_changes()
         self._chain_events()
         mac = self.deps.mac
         seq = self.thread.seq
@@ -326,7 +325,7 @@ class UnitOfWork:
             same = self.run_touched and self.run is not None and self.run.id == value.id
             return self.run if same else value
         if kind is tuple:
-            return tuple([self.as_written(part) for part in value])
+            return tuple(map(self.as_written, value))
         if kind is Grant:
             return self.touched_grants.get(value.id, value)
         if kind is Refusal:

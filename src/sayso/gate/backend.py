@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
 
 from sayso import codec
@@ -45,7 +46,7 @@ from sayso.errors import (
     Leased,
     StoreError,
 )
-from sayso.gate.lease import AttemptLease, RunLease, leased, refuse_own_run
+from sayso.gate.lease import AttemptLease, RunLease, leased, refuse_own_run, renewer_of
 from sayso.gate.outcomes import not_run
 from sayso.gate.plan import Plan, Settler, judged_call, raised_terms, recheck, verify
 from sayso.gate.review import Reviews, ask_model
@@ -262,6 +263,7 @@ class StoreBackend(Backend):
         self.lease_length = lease
         #: The store's own id, the same for every address of it.
         self.store_id = store.incarnation
+        self._renewer = renewer_of(store)
 
     def check_usable(self) -> None:
         if self.store.restored():
@@ -274,13 +276,17 @@ class StoreBackend(Backend):
 
     def start(self, cleared: Sequence[Cleared], owner: str, lease: float | None = None) -> Start:
         """Start calls of one run. The commit raises ``Conflict`` if one changed since."""
-        calls = [cleared_call.call for cleared_call in cleared]
+        ids: list[str] = []
+        seen: list[str] = []
+        for (call,) in cleared:
+            ids.append(call.id)
+            seen.append(call.mac)
         length = self.lease_length if lease is None else lease
         return Start(
-            thread=calls[0].thread,
-            run=calls[0].run,
-            calls=tuple([call.id for call in calls]),
-            seen=tuple([call.mac for call in calls]),
+            thread=call.thread,
+            run=call.run,
+            calls=tuple(ids),
+            seen=tuple(seen),
             owner=owner,
             lease=round(length * 1_000_000),
             exactly=True,
@@ -616,8 +622,9 @@ class StoreBackend(Backend):
         else:
             after = ReadRun(thread=call.thread, run=call.run)
         ended, entry.recorded = await write_shielded(self.store, record, after)
-        entry.ended_call = cast(Call, ended)
-        return entry.ended_call
+        row: Call = ended
+        entry.ended_call = row
+        return row
 
     def _ends(self, entry: RunEntry, status: str) -> tuple[Command, ...]:
         if not entry.alone:
@@ -652,8 +659,8 @@ class StoreBackend(Backend):
         if call.is_read:
             return super().attempt(call)
         lease = AttemptLease(self.store, call, self.lease_length)
-        lease.keep()
-        return Body(lease.drop)
+        self._renewer.keep(lease)
+        return Body(partial(self._renewer.drop, lease))
 
     async def send(self, call: Call, command: Command) -> Call:
         """Write a command about one call, and return its row."""

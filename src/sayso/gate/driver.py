@@ -15,7 +15,6 @@ that start several calls in one commit. A framework that runs the tool itself us
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 import os
 import secrets
@@ -36,14 +35,13 @@ from sayso.errors import (
     describe_error,
 )
 from sayso.forking import process, renew_in_child
-from sayso.gate import os_threads
 from sayso.gate.backend import Backend, Lease, RunEntry, has_changed
 from sayso.gate.failures import failure_of
-from sayso.gate.lease import refuse_own_call, working
+from sayso.gate.lease import note_inner_error, refuse_own_call, working
 from sayso.gate.outcomes import ending
 from sayso.gate.plan import Plan, refuse_in_settle
 from sayso.rows import Call, CallStatus
-from sayso.sync import Body, context_value, on_callers_loop, to_thread
+from sayso.sync import Body, on_callers_loop, to_thread
 from sayso.types import Failure, Request
 
 log = logging.getLogger("sayso.gate")
@@ -55,11 +53,6 @@ _RUNNING_GRACE = 0.5
 
 #: How long a caller waits before it checks whether ``settle=`` can be called about a doubt.
 _SETTLE_POLL = 5.0
-
-#: The exceptions of calls that were made in the body of the running one.
-_inner_errors: contextvars.ContextVar[list[BaseException] | None] = os_threads.follow(
-    contextvars.ContextVar("sayso_inner_errors", default=None), None
-)
 
 _WAITS = (CallStatus.ASKED, CallStatus.RUNNING, CallStatus.IN_DOUBT)
 #: After an exception: it is in doubt, or will be, because its report was lost.
@@ -185,13 +178,14 @@ class Driver:
         settle = progress.plan.settle
         if now.status is CallStatus.IN_DOUBT and settle is not None:
             now = await self.backend.settle(now, settle)
+        changed = now is not call and has_changed(now, call)
+        notified = progress.notified
         if now.status is CallStatus.RUNNING:
             refuse_own_call(now.id)
-        elif not has_changed(now, call) and (
-            progress.notified is None or has_changed(now, progress.notified)
-        ):
+        elif not (changed or now is notified) and (notified is None or has_changed(now, notified)):
             now = await self._notify(entry, progress, now, again=now.status is CallStatus.ASKED)
-        if has_changed(now, call):
+            changed = has_changed(now, call)
+        if changed:
             return now
         running = now.status is CallStatus.RUNNING
         left = progress.left()
@@ -314,11 +308,8 @@ class Driver:
         handled = sys.exception()
         inner: list[BaseException] = []
         try:
-            with (
-                entry.inside(call),
-                working(self.backend.store_id, call.run, call.id),
-                context_value(_inner_errors, inner),
-            ):
+            here = working(self.backend.store_id, call.run, call.id, errors=inner)
+            with entry.inside(call), here:
                 value = await effect(call)
         except BaseException as error:
             if isinstance(error, GeneratorExit):
@@ -357,8 +348,7 @@ class Driver:
         row = await self.backend.end(
             entry, call, False, describe_error(error), retry=retry, failure=failure
         )
-        if (around := _inner_errors.get()) is not None:
-            around.append(error)
+        note_inner_error(error)
         if failure == "not_executed" or row.status not in _UNSETTLED:
             return Ended(call=row, error=error)
         return Ended(call=row, doubt=error)
@@ -385,7 +375,9 @@ class Driver:
         Returns whether there were any. A channel with ``interactive = True`` has a person in front
         of it: it gets the request again when the run is resumed, and is waited for without limit.
         """
-        channels = [c for c in self.channels if not again or is_interactive(c)]
+        channels = self.channels
+        if again:
+            channels = tuple(filter(is_interactive, channels))
         if channels:
             await deliver(channels, request, patience)
         elif not again and self._hint is not None:

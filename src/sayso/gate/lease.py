@@ -212,7 +212,8 @@ class RunLease:
 
     def keep(self, token: int, began: float) -> None:
         """Renew the lease of this token from now on. Its claim was sent at ``began``."""
-        self.drop()
+        if self._kept:
+            self.drop()
         self.token = token
         self._ends = began + self.length
         self._kept = True
@@ -331,15 +332,6 @@ class AttemptLease:
         self.store = store
         self.length = length
         self._call = call
-        self._renewer = renewer_of(store)
-
-    def keep(self) -> None:
-        """Renew it from now on."""
-        self._renewer.keep(self)
-
-    def drop(self) -> None:
-        """Stop renewing: the body has ended."""
-        self._renewer.drop(self)
 
     def renewal(self) -> Renewal:
         """Return what the store needs to extend the lease."""
@@ -513,18 +505,26 @@ def _is_parked(run: Run, due_at: Micros | None) -> bool:
 class working:
     """Note that this call or run is in progress inside ``with``; ``store_id`` is its store.
 
-    ``lease`` is that of a framework's agent, which holds it for the whole run.
+    ``lease`` is that of a framework's agent, which holds it for the whole run. ``errors`` gets the
+    exceptions of the calls that this call makes.
     """
 
-    __slots__ = ("_token", "call", "lease", "over", "run", "store_id")
+    __slots__ = ("_token", "call", "errors", "lease", "over", "run", "store_id")
 
     def __init__(
-        self, store_id: str, run: str, call: str = "", *, lease: RunLease | None = None
+        self,
+        store_id: str,
+        run: str,
+        call: str = "",
+        *,
+        lease: RunLease | None = None,
+        errors: list[BaseException] | None = None,
     ) -> None:
         self.store_id = store_id
         self.run = run
         self.call = call
         self.lease = lease
+        self.errors = errors
         self.over = False
 
     def __enter__(self) -> None:
@@ -547,6 +547,14 @@ def driving_lease(store_id: str, thread: str) -> RunLease | None:
         if lease is not None and (work.store_id, lease.thread) == (store_id, thread):
             return None if work.over else lease
     return None
+
+
+def note_inner_error(error: BaseException) -> None:
+    """Pass the exception of a call to the call that made it, if any."""
+    for work in reversed(_around.get()):
+        if work.errors is not None:
+            work.errors.append(error)
+            return
 
 
 def runs_here(call: str) -> bool:

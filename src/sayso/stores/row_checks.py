@@ -210,7 +210,7 @@ def secrets_of_calls(store: StoreReads, calls: Iterable[Call]) -> Secrets:
 
 def refusals_in(store: StoreReads, call: Call) -> tuple[EarlierRejection, ...]:
     """Return the earlier rejections that are shown with a call. Of a pruned one, the id is left."""
-    return tuple([_earlier(store, refusal_id) for refusal_id in call.refusals])
+    return tuple(_earlier(store, name) for name in call.refusals) if call.refusals else ()
 
 
 def _earlier(store: StoreReads, refusal_id: str) -> EarlierRejection:

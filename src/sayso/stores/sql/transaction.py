@@ -306,13 +306,17 @@ class SqlTransaction:
 
     def _load_voters(self, work: UnitOfWork, needs: Needs) -> None:
         """Load the people who voted for the calls."""
-        calls = [work.calls[name] for name in needs.calls if name in work.calls]
-        votes = [vote for call in calls for vote in call.votes]
-        looks = {look_of(name) for vote in votes for name in (vote.by, vote.on_behalf_of) if name}
+        looks: set[str] = set()
+        for call_id in needs.calls:
+            call = work.calls.get(call_id)
+            for vote in () if call is None else call.votes:
+                looks.add(look_of(vote.by))
+                if vote.on_behalf_of:
+                    looks.add(look_of(vote.on_behalf_of))
         statement = sql.LOAD_PERSON + self._dialect.share
-        answer_lists = [
-            self._ask(statement, (look,)) for look in sorted(looks - work.people.keys())
-        ]
+        answer_lists: list[Answers] = []
+        for look in sorted(looks - work.people.keys()):
+            answer_lists.append(self._ask(statement, (look,)))
         for answers in answer_lists:
             for person in self._decode.each(person_from, answers):
                 work.people[person.look] = person

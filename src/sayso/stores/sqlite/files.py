@@ -637,9 +637,8 @@ class Sidecar:
 
     def still_behind(self) -> bool:
         """Look again: another process may have recovered the store."""
-        if self.behind:
-            mark = self._read()
-            self.behind = mark is None or mark.newest == _RESTORED
+        mark = self._read()
+        self.behind = mark is None or mark.newest == _RESTORED
         return self.behind
 
     def _read(self) -> Mark | None:

@@ -475,9 +475,10 @@ class SqliteStore(SqlStore, SqliteReads):
         if self._writer is None:
             self._ready()
         began_in = self._generation
+        patience = seconds or _CHECK_SECONDS
         try:
             self._writer_thread.put(operation)
-            while not operation.wait(seconds or _CHECK_SECONDS) and began_in == self._generation:
+            while not operation.pending.acquire(timeout=patience) and began_in == self._generation:
                 if seconds is not None:
                     raise StoreError(f"{self.path} is being written by another process: try again")
                 if self._closed and self._writer_thread.has_ended and not operation.settled:
@@ -806,7 +807,7 @@ class SqliteStore(SqlStore, SqliteReads):
         """Return whether the database is older than its mark: a copy was put back."""
         if self._writer is None:
             self._ready()
-        return self._sidecar.still_behind()
+        return self._sidecar.behind and self._sidecar.still_behind()
 
     def mark_recovered(self) -> None:
         with contextlib.closing(self._new_reader()) as reader, no_fork.lock:

@@ -45,7 +45,7 @@ def transaction_on(connection: sqlite3.Connection, parts: StoreParts) -> SqliteT
 class Operation:
     """A write queued for the next commit, and its outcome."""
 
-    __slots__ = ("_settled", "_then", "abandoned", "body", "error", "moved", "name", "result")
+    __slots__ = ("_then", "abandoned", "body", "error", "moved", "name", "pending", "result")
 
     def __init__(
         self,
@@ -63,22 +63,19 @@ class Operation:
         self.moved: set[str] = set()
         #: Whether its caller was interrupted and no longer waits.
         self.abandoned = False
-        self._settled = threading.Lock()
-        self._settled.acquire()
+        #: Held until the outcome is final.
+        self.pending = threading.Lock()
+        self.pending.acquire()
 
     def settle(self) -> None:
         """Let the caller return: the outcome is final."""
-        self._settled.release()
+        self.pending.release()
         if self._then is not None:
             self._then(self)
 
-    def wait(self, seconds: float) -> bool:
-        """Return whether the outcome is final within this time."""
-        return self._settled.acquire(timeout=seconds)
-
     @property
     def settled(self) -> bool:
-        return not self._settled.locked()
+        return not self.pending.locked()
 
 
 class Committer(Protocol):
@@ -126,7 +123,7 @@ class WriterThread:
             last = Operation("", lambda _: None)
             last.abandoned = True
             self._queue.put(last)
-            last.wait(seconds)
+            last.pending.acquire(timeout=seconds)
 
     def stop(self, seconds: float) -> bool:
         """End after what is queued; return whether it has ended within this time."""
