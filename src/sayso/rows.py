@@ -267,20 +267,9 @@ class Call(NamedTuple):
         return "person"
 
     @property
-    def size(self) -> int:
-        """About how much text it holds."""
-        shown_size = len(self.args) + len(self.preview)
-        kept_size = len(self.original or "") + len(self.written or "")
-        return shown_size + kept_size + len(self.result or "")
-
-    @property
     def args_to_run(self) -> str:
         """The arguments that are passed on when it runs, and that a person edits."""
         return self.args if self.written is None else self.written
-
-    def with_mac(self, seq: int, mac: str = "") -> Call:
-        """Return the row with its last two fields, which only the end of a transaction knows."""
-        return tuple.__new__(Call, (*self[:-2], seq, mac))
 
 
 #: The names of runs that are made for one call, outside of ``gate.run``.
@@ -321,10 +310,6 @@ class Run(NamedTuple):
     #: The number of the thread's last event when this row was written.
     seq: int = 0
     mac: str = ""
-
-    def with_mac(self, seq: int, mac: str = "") -> Run:
-        """Return the row with its last two fields, which only the end of a transaction knows."""
-        return tuple.__new__(Run, (*self[:-2], seq, mac))
 
     @property
     def is_open(self) -> bool:

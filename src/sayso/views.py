@@ -36,7 +36,7 @@ from sayso.types import (
 )
 
 T = TypeVar("T")
-_SETTLED = (
+APPROVED = (
     *(CallStatus.READY, CallStatus.RUNNING, CallStatus.RELEASED),
     *(CallStatus.DONE, CallStatus.FAILED),
 )
@@ -72,7 +72,7 @@ def public_status(call: Call) -> RequestStatus:
         return "pending"
     if held is not None and held.type in _CLOSED_BY:
         return _CLOSED_BY[held.type]
-    if call.status in _SETTLED or held is not None:
+    if call.status in APPROVED or held is not None:
         return "edited" if call.original is not None else "approved"
     return cast(RequestStatus, str(call.status))
 
@@ -248,7 +248,7 @@ def doubt_answers(attempt_running: bool) -> tuple[str, ...]:
 
 
 def _execution(call: Call, attempt_running: bool) -> Execution:
-    started = call.status in (*_SETTLED, CallStatus.IN_DOUBT)
+    started = call.status in (*APPROVED, CallStatus.IN_DOUBT)
     result: Json = None
     if call.status is CallStatus.IN_DOUBT:
         result = None if call.doubt is None else call.doubt.reason

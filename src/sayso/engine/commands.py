@@ -57,11 +57,6 @@ class Needs(NamedTuple):
     #: Also the people who voted for these calls, and the directory.
     voters: bool = False
 
-    @property
-    def of_people(self) -> bool:
-        """Whether it needs rows of people, or their credentials."""
-        return bool(self.people or self.credentials or self.credentials_of or self.voters)
-
     def joined(self, more: Needs) -> Needs:
         """Return what both need. At most one run may be named."""
         needs = list(self)

@@ -8,7 +8,8 @@ person may make it. An error leaves the request as it was.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import fields, replace
+from dataclasses import replace
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from sayso.engine.asking import doubt_envelope, revise, signed, signed_bytes
@@ -75,7 +76,7 @@ _STEP_UP = {
 }
 
 _DOUBT_ANSWERS = ("approve", "respond", "reject")
-_OF_VOTE = [field.name for field in fields(Vote)]
+_values_of_vote = attrgetter(*Vote.__slots__)
 _OF_PEOPLE = ("eligible", "eligible_digest", "people_seq")
 
 
@@ -525,7 +526,7 @@ def _approve(work: UnitOfWork, call: Call, command: Decide, decided: Decided, by
             if vote.by != decided.by:
                 raise NotAllowed(f"{vote.by} voted for {vote.on_behalf_of or vote.by} already")
             return call
-    vote = Vote(**{name: getattr(decided, name) for name in _OF_VOTE})
+    vote = Vote(**dict(zip(Vote.__slots__, _values_of_vote(decided), strict=True)))
     call = work.put_call(call._replace(votes=(*call.votes, vote)))
     if len(call.votes) < call.terms.quorum:
         _emit(work, call, decided, event="voted", votes=len(call.votes))

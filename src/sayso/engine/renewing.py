@@ -59,5 +59,5 @@ def renewed(row: R, renewal: Renewal, now: Micros, mac: Callable[[bytes], str]) 
         return None
     else:
         row = row._replace(ready_at=until)
-    extended: R = row.with_mac(row.seq, row_mac(row, mac))
+    extended: R = row._replace(mac=row_mac(row, mac))
     return extended

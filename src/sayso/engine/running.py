@@ -63,11 +63,12 @@ def _settle_at(work: UnitOfWork) -> Micros | None:
     return min((doubt.ask_at for doubt in doubts if doubt is not None), default=None)
 
 
-def wake(work: UnitOfWork) -> None:
-    """Make the run due after a decision, without shortening a lease."""
+def wake(work: UnitOfWork) -> Run:
+    """Make the run due after a decision, without shortening a lease. Return the run."""
     run = work.require_run()
     asleep = run.status in LIVE and not run.leased(work.now)
-    work.put_run(run._replace(wake=run.wake + 1, ready_at=work.now if asleep else run.ready_at))
+    ready_at = work.now if asleep else run.ready_at
+    return work.put_run(run._replace(wake=run.wake + 1, ready_at=ready_at))
 
 
 def wake_run(work: UnitOfWork, command: commands.Wake) -> None:
@@ -89,8 +90,7 @@ def wake_or_end(work: UnitOfWork, call: Call) -> None:
     call has ended and nobody comes back to end it: a guard outside of runs, a hook and a remote
     agent make one call, and their process may be gone.
     """
-    wake(work)
-    run = work.require_run()
+    run = wake(work)
     if run.stop:
         refresh_run(work)
     elif call.status is CallStatus.READY:
@@ -165,7 +165,7 @@ def claim(work: UnitOfWork, command: commands.Claim) -> Run | None:
 
 def start(work: UnitOfWork, command: commands.Start) -> tuple[Call, ...]:
     """Start the calls that are ready. Those that may no longer run are asked about again."""
-    calls = [work.require_call(call_id) for call_id in command.calls]
+    calls = list(map(work.require_call, command.calls))
     _check_not_stopped(work.require_run())
     ready = 0
     only_reads = True
@@ -610,7 +610,7 @@ def finish(work: UnitOfWork, command: commands.Finish) -> Run:
         for call in list(work.calls.values()):
             if call.status is CallStatus.READY and call.is_read and call.attempt:
                 close_read(work, call, call.attempt, False, call.result or "it has no result")
-        run = work.require_run()
+                run = work.require_run()
     if command.exactly and (run.is_open or run.stop):
         raise Conflict(f"run {run.id} has open calls or was stopped: close them first")
     if run.is_open:

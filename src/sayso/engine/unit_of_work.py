@@ -172,8 +172,7 @@ class UnitOfWork:
 
     def put_call(self, call: Call) -> Call:
         """Change a call without moving it."""
-        self.calls[call.id] = call
-        self.touched_calls[call.id] = call
+        self.calls[call.id] = self.touched_calls[call.id] = call
         return call
 
     def add_call(self, call: Call) -> Call:
@@ -184,7 +183,9 @@ class UnitOfWork:
     def move(self, call: Call, to: CallStatus, **changes: Any) -> Call:
         """Move a call along the table, and update the run's counters."""
         self._count(call.status, to)
-        return self.put_call(moved(call, to, **changes))
+        call = moved(call, to, **changes)
+        self.calls[call.id] = self.touched_calls[call.id] = call
+        return call
 
     def _count(self, left: CallStatus | None, entered: CallStatus) -> None:
         run = self.run or self.require_run()
@@ -209,10 +210,10 @@ class UnitOfWork:
         self.run_touched = self.run_touched or self.run is not None
         if call is not None:
             self.touched_calls.setdefault(call.id, call)
-        run = call.run if call is not None else (self.run.id if self.run is not None else "")
-        self.pending_events.append(
-            PendingEvent(type, actor, run, call.id if call is not None else "", body)
-        )
+        run_id = "" if self.run is None else self.run.id
+        about = (run_id, "") if call is None else (call.run, call.id)
+        fact = (type, actor, *about, body, False)
+        self.pending_events.append(tuple.__new__(PendingEvent, fact))
 
     def emit_system(self, type: str, *, actor: str, **body: Any) -> None:
         """Add a fact that belongs to no conversation."""
@@ -265,7 +266,7 @@ class UnitOfWork:
         created = thread.created or self.now
         fields = (thread.id, thread.owner, thread.messages, thread.messages_pruned, seq, head)
         mac = values_mac(Thread, (*fields, created), self.deps.mac)
-        return Thread(*fields, created, mac, thread.sealed, moved=1)
+        return tuple.__new__(Thread, (*fields, created, mac, thread.sealed, 1))
 
     def _chain_events(self) -> None:
         # Without an event, a change that is undone by putting the old row back goes undetected.
@@ -294,12 +295,14 @@ class UnitOfWork:
         mac = self.deps.mac
         seq = self.thread.seq
         if self.run is not None and self.run_touched:
-            self.run = self.run.with_mac(seq, values_mac(Run, self.run, mac, seq))
+            run_mac = values_mac(Run, self.run, mac, seq)
+            self.run = tuple.__new__(Run, (*self.run[:-2], seq, run_mac))
         for call_id, call in self.touched_calls.items():
             values = call_values(call)
-            call = call.with_mac(seq, values_mac(Call, values, mac, seq))
+            call_mac = values_mac(Call, values, mac, seq)
+            call = tuple.__new__(Call, (*call[:-2], seq, call_mac))
             self.touched_calls[call_id] = self.calls[call_id] = call
-            self.call_values[call_id] = (*values[:-2], seq, call.mac)
+            self.call_values[call_id] = (*values[:-2], seq, call_mac)
         for grant_id, grant in self.touched_grants.items():
             self.touched_grants[grant_id] = replace(grant, mac=row_mac(grant, mac))
         self.grants.update(self.touched_grants)

@@ -648,7 +648,12 @@ def run_commands(
     """Lock, load, apply the commands, save: the body of every ``transact``."""
     try:
         work = transaction.load(commands[0].thread, _merged(commands))
-        _check_place(work)
+        run = work.run
+        if run is not None and run.thread != work.thread.id:
+            raise Conflict(f"run {run.id} belongs to thread {run.thread}, not to {work.thread.id}")
+        for call in work.calls.values():
+            if run is None or call.run != run.id:
+                raise NotFound(f"request {call.id} belongs to run {call.run}: use that run")
         results = []
         for command in commands:
             results.append(apply(work, command))
@@ -660,15 +665,6 @@ def run_commands(
         bad = f"{error.object[error.start]!r}" if isinstance(error.object, str) else "?"
         raise InvalidCall(f"the text has half a surrogate pair ({bad}): remove it") from None
     return results, work
-
-
-def _check_place(work: UnitOfWork) -> None:
-    run = work.run
-    if run is not None and run.thread != work.thread.id:
-        raise Conflict(f"run {run.id} belongs to thread {run.thread}, not to {work.thread.id}")
-    for call in work.calls.values():
-        if run is None or call.run != run.id:
-            raise NotFound(f"request {call.id} belongs to run {call.run}: use that run")
 
 
 def _merged(commands: Sequence[Command]) -> Needs:

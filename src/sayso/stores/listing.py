@@ -23,7 +23,7 @@ from sayso.redaction import PLACEHOLDER, may_have_secrets, redact, secrets_in
 from sayso.rows import Call, CallStatus, Tool
 from sayso.stores.base import ListedCall, Query, SearchKey, Viewer
 from sayso.types import MODEL, SECOND, Json, Micros, RequestStatus, plain_name
-from sayso.views import is_request, public_status
+from sayso.views import APPROVED, is_request, public_status
 
 #: The list statuses of open requests; an index names them.
 OPEN = ("asked", "in_doubt")
@@ -48,6 +48,13 @@ def list_status_of(call: Call) -> str:
     if status is CallStatus.IN_DOUBT or (status is CallStatus.ASKED and call.decision is None):
         return status._value_
     return public_status(call)
+
+
+def stays_on_list(was: Call, call: Call) -> bool:
+    """Return whether a call is still on the list that it was on."""
+    if was.status in APPROVED and call.status in APPROVED:
+        return (was.asked, was.original is None) == (call.asked, call.original is None)
+    return list_status_of(was) == list_status_of(call)
 
 
 def list_statuses_of(query: Query) -> tuple[str, ...]:
@@ -161,7 +168,7 @@ def _words_of(about: tuple[str, ...], arguments: tuple[str, ...], schema: str) -
         _, values = _leaves([redact(list(about), None, secrets).value, shown_args])
     short_values = [value for value in values if len(value) <= _LONGEST_VALUE]
     words = dict.fromkeys(_words(PLACEHOLDER.sub(" ", " ".join(short_values))))
-    return "".join(f" {word}" for word in list(words)[:_MOST_WORDS])
+    return " ".join(("", *words)[: _MOST_WORDS + 1])
 
 
 def _leaves(value: Json) -> tuple[list[str], list[str]]:

@@ -48,6 +48,7 @@ from sayso.stores.listing import (
     group_key_of,
     list_status_of,
     search_key_of,
+    stays_on_list,
     words_of,
 )
 from sayso.stores.row_checks import DAMAGE, UNREADABLE, RowDecoder, event_taken, tampered
@@ -121,6 +122,23 @@ def add_search_keys(write: Write, search_keys: Iterable[SearchKey | GroupKey]) -
                 write(ADD_WORDS.format(marks), pairs)
 
 
+def _stays(was: Call, call: Call) -> bool:
+    """Return whether no indexed column of a call changes."""
+    return (
+        stays_on_list(was, call)
+        and sql.call_place(was) == sql.call_place(call)
+        and (
+            was.decision is None
+            or (was.status is CallStatus.ASKED) == (call.status is CallStatus.ASKED)
+        )
+        and was.tool_digest == call.tool_digest
+        and (was.args, was.original, was.written) == (call.args, call.original, call.written)
+        and was.title == call.title
+        # in a tuple, what is the same object is not compared field by field
+        and (was.terms, was.decision) == (call.terms, call.decision)
+    )
+
+
 class StoreParts(NamedTuple):
     """What every transaction of a store uses."""
 
@@ -186,15 +204,16 @@ class SqlTransaction:
         refusals = self._ask_refusals(needs)
         system = ask(sql.LOAD_THREAD + lock, (SYSTEM_THREAD,)) if needs.system else None
         # After the system thread, as commands about people do.
-        people = self._ask_people(needs) if needs.of_people else None
+        people = None
+        if needs.people or needs.credentials or needs.credentials_of or needs.voters:
+            people = self._ask_people(needs)
         time = self._ask_time()
 
         now = self._read_time(time)  # first: in a store of another version, no row is checked
         work = UnitOfWork(now=now, deps=self._deps, thread=self._thread(thread, row))
-        if run is not None:
-            for row in run:
-                work.run = decode.one(run_from, row)
-            self._run = self._read_run = work.run
+        for row in run or ():
+            work.run = decode.one(run_from, row)
+        self._run = self._read_run = work.run
         self._load_calls(work, calls)
         if needs.spends or needs.gives_back:
             grants += self._ask_spent(work)
@@ -544,36 +563,18 @@ class SqlTransaction:
 
     def _save_call(self, call: Call, work: UnitOfWork) -> None:
         values = work.call_values[call.id]
-        list_status = list_status_of(call)
+        was = self._calls.get(call.id)
         if call.id in work.new_calls:
-            self._write(sql.ADD_CALL, (*values, *self._listed(call, list_status, work)))
-        elif self._stays(call, list_status):
+            self._write(sql.ADD_CALL, (*values, *self._listed(call, work)))
+        elif was is not None and _stays(was, call):
             self._write(sql.SAVE_CALL, (*sql.call_changes(values), call.id))
         else:
-            listed = self._listed(call, list_status, work)
-            place = (*sql.call_place(values), *listed)
+            place = (*sql.call_place(values), *self._listed(call, work))
             self._write(sql.MOVE_CALL, (*sql.call_changes(values), *place, call.id))
 
-    def _stays(self, call: Call, list_status: str) -> bool:
-        """Return whether no indexed column of a call changes."""
-        was = self._calls.get(call.id)
-        return (
-            was is not None
-            and list_status_of(was) == list_status
-            and sql.call_place(was) == sql.call_place(call)
-            and (
-                was.decision is None
-                or (was.status is CallStatus.ASKED) == (call.status is CallStatus.ASKED)
-            )
-            and was.tool_digest == call.tool_digest
-            and (was.args, was.original, was.written) == (call.args, call.original, call.written)
-            and was.title == call.title
-            # in a tuple, what is the same object is not compared field by field
-            and (was.terms, was.decision) == (call.terms, call.decision)
-        )
-
-    def _listed(self, call: Call, list_status: str, work: UnitOfWork) -> tuple[Any, ...]:
+    def _listed(self, call: Call, work: UnitOfWork) -> tuple[Any, ...]:
         """Return the columns that lists and counts are made from."""
+        list_status = list_status_of(call)
         group = self._known(group_key_of(call)) if list_status else UNGROUPED
         tool = self._tool_of(call, work)
         search_key = self._known(search_key_of(call, tool))

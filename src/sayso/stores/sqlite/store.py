@@ -209,7 +209,8 @@ class RowCache:
         if work.run is not None and work.run_touched:
             self.runs[work.run.id] = work.run
         for call in work.touched_calls.values():
-            if call.size < _MOST_TEXT:
+            size = len(call.args) + len(call.preview) + len(call.result or "")
+            if size + len(call.original or "") + len(call.written or "") < _MOST_TEXT:
                 self.calls[call.id] = call
                 self.ids[call.run, call.key] = call.id
             else:
@@ -283,7 +284,7 @@ class CachedTransaction(SqliteTransaction):
             calls[call_id] = call
         assert self._clock is not None
         work = UnitOfWork(self._clock(), self._deps, thread, run, calls)
-        if needs.of_people:
+        if needs.people or needs.credentials or needs.credentials_of or needs.voters:
             self._load_people(work, needs, self._ask_people(needs))
         if needs.refusals_of_calls or needs.refusals_for:
             self._load_refusals(work, self._ask_refusals(needs, calls.values()))
@@ -715,7 +716,8 @@ class SqliteStore(SqlStore, SqliteReads):
             writer = self._writer
             if writer is None:  # closed
                 return None
-            self._files.check()
+            if self._sidecar.folder.look():
+                self._files.check()
             with no_fork.lock:
                 return cache.current(writer, kind, row_id)
         except sqlite3.Error:
