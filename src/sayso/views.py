@@ -137,7 +137,7 @@ def request_of(
         evidence=evidence,
         plan=terms.plan,
         opinion=_opinion(call) if terms.opinion else None,
-        remote=is_remote(call.binds),
+        remote=bool(call.binds) and is_remote(call.binds),
         notify=terms.notify,
         notify_via=terms.notify_via,
         escalates_at=None if in_doubt or call.escalates_at is None else moment(call.escalates_at),

@@ -129,11 +129,6 @@ def signed(work: UnitOfWork, decided: Decided) -> Decided:
     return Decided(**fields)
 
 
-def digested(call: Call) -> Call:
-    """Return the call with the digest of what people would see of it now."""
-    return call._replace(digest=request_digest(call))
-
-
 def revise(work: UnitOfWork, call: Call, actor: str, **changes: Any) -> Call:
     """Make a new revision of a request, with a new digest; earlier votes are void."""
     return renew(work, call, "revised", actor, **changes)
@@ -142,7 +137,7 @@ def revise(work: UnitOfWork, call: Call, actor: str, **changes: Any) -> Call:
 def renew(work: UnitOfWork, call: Call, event: str, actor: str, **changes: Any) -> Call:
     """Make a new revision on which nobody has decided. What was decided before is void."""
     call = call._replace(rev=call.rev + 1, votes=(), decision=None, valid_until=None, **changes)
-    call = work.put_call(digested(call))
+    call = work.put_call(call._replace(digest=request_digest(call)))
     about = {"revision": call.rev, "digest": call.digest, "args": call.args_hash}
     work.emit(event, actor=actor, call=call, **about, **_timers(call))
     return call
@@ -163,7 +158,7 @@ def ask(
     if steps != (None, None, None, None):
         call = _with_timers(work, call)
         timers = _timers(call)
-    call = work.put_call(digested(call))
+    call = work.put_call(call._replace(digest=request_digest(call)))
     work.emit(
         event,
         actor=f"agent:{call.agent}",

@@ -193,7 +193,7 @@ def check_reviewer(call: Call, by: Proven, now: Micros) -> str:
             "for in a chat of this server"
         )
     on_behalf_of = ""
-    if not is_meant(call, own_names(by)):
+    if terms.reviewers and not is_meant(call, own_names(by)):
         is_requester = may_be_requester(by.name, call.requester)
         absent = () if is_requester or by.role == "chat" else by.stands_for
         absent_names = (person.name for person in absent if _may_be_represented(call, person))

@@ -21,7 +21,7 @@ from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any
 
-from sayso.engine.asking import ask, ask_again, digested, revise
+from sayso.engine.asking import ask, ask_again, request_digest, revise
 from sayso.engine.commands import NewCall, Propose, Reask
 from sayso.engine.grants import covers, is_genuine, is_of_this_entry
 from sayso.engine.refusals import in_force, known_refusals, shown_ids, too_many_rejections
@@ -214,7 +214,7 @@ def _decided_by_rule(
     No person did, so the decision is not signed. The row's MAC covers it, and the policy, or the
     grant with its own signature, is checked again before the start.
     """
-    call = digested(call)
+    call = call._replace(digest=request_digest(call))
     decided = Decided(
         type=decision,
         by=by,

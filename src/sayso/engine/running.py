@@ -44,7 +44,8 @@ def refresh_run(
     if run.status not in LIVE:
         return
     if run.running or (hold and run.leased(work.now)):
-        work.set_run(RunStatus.RUNNING)
+        if run.status is not RunStatus.RUNNING:
+            work.set_run(RunStatus.RUNNING)
     elif run.stop:
         work.set_run(RunStatus.CANCELLED, owner=None, ready_at=None)
         work.emit("run_cancelled", actor="engine", reason=run.stop)

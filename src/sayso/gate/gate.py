@@ -169,7 +169,7 @@ class Gate(BaseGate):
             agent=self.agent,
             owner=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
             channels=checked_channels(channels),
-            hint=partial(_hint, store=self.store.url),
+            hint=partial(_hint, store=self.store.url) if _in_terminal() else None,
         )
         #: The module of each guarded function, by the name of its tool.
         self._defined: dict[str, str] = {}
@@ -525,12 +525,11 @@ def _in_terminal() -> bool:
 
 
 def _hint(request: Request, *, store: str) -> None:
-    if _in_terminal():
-        what = text.inline(request.tool or request.kind)
-        how = f"{request.id}; to decide: sayso inbox --decide --store {store}"
-        if is_in_memory(store):
-            how = "only this process can decide it: pass a store URL, or channels, to the gate"
-        print(f"sayso: {what} needs a decision: {how}", file=sys.stderr)
+    what = text.inline(request.tool or request.kind)
+    how = f"{request.id}; to decide: sayso inbox --decide --store {store}"
+    if is_in_memory(store):
+        how = "only this process can decide it: pass a store URL, or channels, to the gate"
+    print(f"sayso: {what} needs a decision: {how}", file=sys.stderr)
 
 
 # --- the policy in force ---

@@ -121,7 +121,8 @@ class Signature:
     def intake(self, values: Mapping[str, Any]) -> bytes:
         """Return the canonical bytes of a call made in Python, defaults included."""
         try:
-            call = self._arguments.model_validate(dict(values), extra=self._extra)
+            validator = self._arguments.__pydantic_validator__
+            call = validator.validate_python(dict(values), extra=self._extra)
         except ValidationError as error:
             raise InvalidCall(*_summarize(error)) from None
         if self._extra is None:
@@ -199,7 +200,9 @@ class Signature:
 
     def _read(self, data: bytes) -> BaseModel:
         try:
-            return self._arguments.model_validate_json(data, extra=self._extra)
+            validator = self._arguments.__pydantic_validator__
+            call: BaseModel = validator.validate_json(data, extra=self._extra)
+            return call
         except ValidationError as error:
             raise InvalidCall(*_summarize(error)) from None
 
@@ -267,7 +270,10 @@ class Signature:
 def _dump(call: BaseModel) -> dict[str, Any]:
     try:
         # round_trip leaves out computed fields, which are not input.
-        return call.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
+        values: dict[str, Any] = call.__pydantic_serializer__.to_python(
+            call, mode="json", by_alias=True, round_trip=True, warnings=False
+        )
+        return values
     except _UNDUMPABLE as error:
         why = _short(str(error))
         if "depth" in why:  # pydantic's own limit, a little above ours

@@ -744,7 +744,7 @@ class Hub:
         # A finalizer may commit, or cancel a listener, while this OS thread holds the lock.
         self._lock = threading.RLock()
         self._starting = threading.Lock()
-        self._listeners: dict[str | None, list[Listener]] = {}
+        self.listeners: dict[str | None, list[Listener]] = {}
         self._watched = False
 
     def subscribe(self, thread: str | None, callback: Callable[[], None]) -> Listener:
@@ -754,7 +754,7 @@ class Hub:
             with self._lock:
                 starts = not self._watched
                 self._watched = True
-                self._listeners.setdefault(thread, []).append(listener)
+                self.listeners.setdefault(thread, []).append(listener)
             try:
                 if starts:
                     self._start()
@@ -767,16 +767,16 @@ class Hub:
     def remove(self, listener: Listener) -> None:
         """Remove a listener. Idempotent."""
         with self._lock:
-            listeners = self._listeners.get(listener.thread, [])
+            listeners = self.listeners.get(listener.thread, [])
             if listener in listeners:
                 listeners.remove(listener)
             if not listeners:
-                self._listeners.pop(listener.thread, None)
+                self.listeners.pop(listener.thread, None)
 
     def wanted(self) -> bool:
         """Return whether the watcher should keep running. On ``False`` it must stop."""
         with self._lock:
-            self._watched = bool(self._listeners)
+            self._watched = bool(self.listeners)
             return self._watched
 
     def unwatched(self) -> None:
@@ -786,17 +786,17 @@ class Hub:
 
     def publish(self, threads: Iterable[str]) -> None:
         """Call the listeners of these threads, and those of all threads."""
-        if not self._listeners:
+        if not self.listeners:
             return
         with self._lock:
-            listeners = list(self._listeners.get(None, ()))
+            listeners = list(self.listeners.get(None, ()))
             for thread in threads:
-                listeners += self._listeners.get(thread, ())
+                listeners += self.listeners.get(thread, ())
         self._call(listeners)
 
     def publish_to_all(self) -> None:
         with self._lock:
-            listeners = [listener for some in self._listeners.values() for listener in some]
+            listeners = [listener for some in self.listeners.values() for listener in some]
         self._call(listeners)
 
     def _call(self, listeners: list[Listener]) -> None:
@@ -809,7 +809,7 @@ class Hub:
 
     def clear(self) -> None:
         with self._lock:
-            self._listeners.clear()
+            self.listeners.clear()
 
 
 class Listener:

@@ -13,10 +13,10 @@ reviewers see alike, which is their group key.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple, get_args
+from unicodedata import normalize
 
 from sayso import codec
 from sayso.redaction import PLACEHOLDER, may_have_secrets, redact, secrets_in
@@ -261,13 +261,9 @@ def short(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else name[:40] + codec.sha256(name.encode())
 
 
-def _folded(text: str) -> str:
-    return unicodedata.normalize("NFKC", text)
-
-
 def _words(text: str) -> list[str]:
     words: list[str] = []
-    for chunk in _CHUNK.findall(_folded(text)):
+    for chunk in _CHUNK.findall(normalize("NFKC", text)):
         if not chunk.islower():  # else it has no humps
             words += _HUMP.split(chunk)
         words.append(chunk)
@@ -276,13 +272,13 @@ def _words(text: str) -> list[str]:
 
 def _name(text: str) -> list[str]:
     """Return the words of a name, and the whole name without separators."""
-    joined_name = "".join(_CHUNK.findall(_folded(text))).casefold()[:_LONGEST]
+    joined_name = "".join(_CHUNK.findall(normalize("NFKC", text))).casefold()[:_LONGEST]
     return [*_words(text), joined_name] if joined_name else []
 
 
 def wanted(text: str) -> Wanted:
     """Parse a search text; one without letters or digits matches nothing."""
-    chunks = [chunk.casefold()[:_LONGEST] for chunk in _CHUNK.findall(_folded(text))]
+    chunks = [chunk.casefold()[:_LONGEST] for chunk in _CHUNK.findall(normalize("NFKC", text))]
     stripped_text = text.strip()
     rest = stripped_text.removeprefix(_ID)
     ids = (stripped_text, _ID + rest) if len(rest) >= _SHORTEST_ID else ()

@@ -254,15 +254,19 @@ class SqlTransaction:
     def _ask_people(self, needs: Needs) -> _PeopleAnswers:
         ask = self._ask
         share = self._dialect.share
-        looks = {look_of(name): name for name in needs.people}
         people: list[tuple[str, Answers]] = []
+        presented: list[Answers] = []
+        owned: list[Answers] = []
+        looks = dict(zip(map(look_of, needs.people), needs.people, strict=True))
         for look, name in sorted(looks.items()):
             if name in needs.absent:
                 people.append((look, ask(sql.LOAD_ACTOR + share, (look, name))))
             else:
                 people.append((look, ask(sql.LOAD_PERSON + share, (look,))))
-        presented = [ask(sql.LOAD_CREDENTIAL + share, (hash,)) for hash in needs.credentials]
-        owned = [ask(sql.LOAD_CREDENTIALS_OF, (name,)) for name in needs.credentials_of]
+        for secret_hash in needs.credentials:
+            presented.append(ask(sql.LOAD_CREDENTIAL + share, (secret_hash,)))
+        for name in needs.credentials_of:
+            owned.append(ask(sql.LOAD_CREDENTIALS_OF, (name,)))
         events: Answers = ()
         if needs.voters:
             events = ask(sql.LOAD_SYSTEM_EVENTS, (self._tool_cache.directory.seq,))

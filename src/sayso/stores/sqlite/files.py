@@ -397,7 +397,7 @@ class Newest(NamedTuple):
         """Return the last of the events that were added to this one. They leave no gap."""
         if not events:
             return self
-        return Newest(self.pos + len(events), events[-1].hash[-_HASH_SIZE:])
+        return tuple.__new__(Newest, (self.pos + len(events), events[-1].hash[-_HASH_SIZE:]))
 
 
 #: How many characters of a hash are kept.

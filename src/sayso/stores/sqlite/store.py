@@ -255,9 +255,6 @@ class CachedTransaction(SqliteTransaction):
             self._row_cache.empty.add(query)
         return rows
 
-    def load(self, thread: str, needs: Needs) -> UnitOfWork:
-        return self._cached(thread, needs) or super().load(thread, needs)
-
     def save(self, work: UnitOfWork) -> None:
         super().save(work)
         self._row_cache.keep(work)
@@ -265,32 +262,34 @@ class CachedTransaction(SqliteTransaction):
         for event in work.events:
             self.moved.add(event.thread)
 
-    def _cached(self, thread_id: str, needs: Needs) -> UnitOfWork | None:
+    def load(self, thread: str, needs: Needs) -> UnitOfWork:
         cache = self._row_cache
-        thread = cache.threads.get(thread_id)
+        thread_row = cache.threads.get(thread)
         run = cache.runs.get(needs.run or "")
         uncached = needs.keys or needs.callers or needs.grants_for or needs.grants or needs.refusals
-        if thread is None or run is None or uncached or needs.system:
-            return None
+        if thread_row is None or run is None or uncached or needs.system:
+            return super().load(thread, needs)
         for status in needs.statuses:
             if getattr(run, COUNTERS[status]):
-                return None
+                return super().load(thread, needs)
         calls: dict[str, Call] = {}
         for call_id in needs.calls:
             call = cache.calls.get(call_id)
             spends = needs.spends or needs.gives_back
             if call is None or (spends and (call.grant or call.terms.limits)):
-                return None
+                return super().load(thread, needs)
             calls[call_id] = call
         assert self._clock is not None
-        work = UnitOfWork(self._clock(), self._deps, thread, run, calls)
+        work = UnitOfWork(self._clock(), self._deps, thread_row, run, calls)
         if needs.people or needs.credentials or needs.credentials_of or needs.voters:
             self._load_people(work, needs, self._ask_people(needs))
         if needs.refusals_of_calls or needs.refusals_for:
             self._load_refusals(work, self._ask_refusals(needs, calls.values()))
         if needs.spends or needs.effects:
             self._load_effects(work, needs)
-        self._threads[thread_id], self._run, self._calls = thread, run, dict(calls)
+        self._threads[thread] = thread_row
+        self._run = run
+        self._calls = dict(calls)
         return work
 
 
@@ -498,7 +497,8 @@ class SqliteStore(SqlStore, SqliteReads):
 
     def _report(self, operation: Operation) -> None:
         """Tell listeners about a settled operation."""
-        self._hub.publish(operation.moved)
+        if self._hub.listeners:
+            self._hub.publish(operation.moved)
         quiet = operation.error is not None or operation.name == _HEARTBEAT
         if self.boundary is not None and not quiet:
             self.boundary(operation.name, "after")
