@@ -187,8 +187,9 @@ class Call(NamedTuple):
 
         A read may be under way in several processes at once, while its status is ready.
         """
-        reads = self.is_read and self.status is CallStatus.READY and self.attempt > 0
-        return reads or self.status is CallStatus.RUNNING
+        if self.status is CallStatus.READY:
+            return self.attempt > 0 and self.is_read
+        return self.status is CallStatus.RUNNING
 
     @property
     def held(self) -> Decided | None:

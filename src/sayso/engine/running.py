@@ -256,17 +256,15 @@ def start_call(work: UnitOfWork, call: Call) -> Call:
     spent = charge(work, call) if call.terms.limits or call.grant else {}
     call = work.move(call, CallStatus.RUNNING, attempt=call.attempt + 1, token=run.token)
     actor = f"worker:{run.owner}"
-    _emit_start(work, call, "started", actor, **_key(call), token=call.token, **spent)
+    _emit_start(work, call, "started", actor, token=call.token, **spent)
     return call
 
 
 def _emit_start(work: UnitOfWork, call: Call, event: str, actor: str, **more: Any) -> None:
-    about = {"attempt": call.attempt, "digest": call.digest, "grant": call.grant}
+    about: dict[str, Any] = {"attempt": call.attempt, "digest": call.digest, "grant": call.grant}
+    if call.effect_key:
+        about["effect_key"] = call.effect_key
     work.emit(event, actor=actor, call=call, **about, **more)
-
-
-def _key(call: Call) -> dict[str, str]:
-    return {"effect_key": call.effect_key} if call.effect_key else {}
 
 
 # -- reads: they change nothing, so they take no lease, and stay ready until recorded
@@ -440,7 +438,7 @@ def release(work: UnitOfWork, command: commands.Release) -> Call:
         spent = charge(work, call)
         attempt = call.attempt + 1
         call = work.move(call, CallStatus.RELEASED, attempt=attempt, caller=command.caller)
-        _emit_start(work, call, "released", f"agent:{call.agent}", **_key(call), **spent)
+        _emit_start(work, call, "released", f"agent:{call.agent}", **spent)
     refresh_run(work, hold=True)
     return call if not_now is None else not_now
 

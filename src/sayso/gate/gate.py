@@ -599,7 +599,7 @@ def _footprints() -> Any:
 
 async def add_footprint(terms: Terms, call: ToolCall) -> Terms:
     """Add what a call of a coding agent is about to its terms, for grants."""
-    if not _footprints.cache_info().currsize:
+    if "sayso.hooks.footprints" not in sys.modules:
         await to_thread(_footprints)  # its modules read files, which would block the event loop
     footprints = _footprints()
     if call.name not in footprints.TOOLS:

@@ -647,7 +647,8 @@ def run_commands(
 ) -> tuple[list[Any], UnitOfWork]:
     """Lock, load, apply the commands, save: the body of every ``transact``."""
     try:
-        work = transaction.load(commands[0].thread, _merged(commands))
+        needs = commands[0].needs if len(commands) == 1 else _merged(commands)
+        work = transaction.load(commands[0].thread, needs)
         run = work.run
         if run is not None and run.thread != work.thread.id:
             raise Conflict(f"run {run.id} belongs to thread {run.thread}, not to {work.thread.id}")
