@@ -11,7 +11,7 @@ from types import UnionType
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from sayso import codec
-from sayso.engine.asking import doubt_envelope
+from sayso.engine.asking import doubt_digest
 from sayso.engine.effects import is_remote, shown_key
 from sayso.engine.grants import facts_of
 from sayso.rows import Call, CallStatus, Credential, Person, Tool
@@ -114,7 +114,7 @@ def request_of(
         description=terms.description or (tool.description if tool is not None else ""),
         note=call.note,
         preview=codec.loads(call.preview) if call.preview else None,
-        digest=codec.digest(doubt_envelope(call)) if in_doubt else call.digest,
+        digest=doubt_digest(call.digest, call.attempt) if in_doubt else call.digest,
         revision=call.rev,
         allowed=doubt_answers(attempt_running) if in_doubt else terms.decisions,
         reviewers=call.reviewers if call.escalated else terms.reviewers,

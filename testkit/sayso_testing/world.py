@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from sayso import codec
-from sayso.engine.asking import doubt_envelope
+from sayso.engine.asking import doubt_digest
 from sayso.engine.commands import (
     AddCredential,
     AddGrant,
@@ -106,7 +106,7 @@ class World:
         """Return the digest that a person who sees this call now would decide on."""
         row = self.call(call)
         if row.status is CallStatus.IN_DOUBT:
-            return codec.digest(doubt_envelope(row))
+            return doubt_digest(row.digest, row.attempt)
         return row.digest
 
     def holder(self, key: str) -> str | None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
-import json
-from collections.abc import Mapping
 from dataclasses import fields
 from itertools import product
 from pathlib import Path
@@ -17,7 +15,7 @@ import pytest
 import sayso.engine
 from sayso import codec
 from sayso.engine import COMMANDS, EngineDeps, UnitOfWork, apply, commands
-from sayso.engine.asking import doubt_envelope, envelope, request_digest, terms_bound
+from sayso.engine.asking import doubt_digest, envelope, request_digest, terms_bound
 from sayso.engine.commands import Command, NewCall, Propose, ReadRun, Record, Start
 from sayso.engine.moves import MOVES, RUN_MOVES, IllegalMove, moved, run_moved
 from sayso.engine.running import refresh_run, wake
@@ -53,13 +51,8 @@ def a_run(**changes: Any) -> Run:
     return Run(id="r", thread="t", agent="agent", created=NOW)._replace(**changes)
 
 
-def digest(value: Mapping[str, object]) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
 def a_work(**rows: Any) -> UnitOfWork:
     deps = EngineDeps(
-        digest=digest,
         sign=lambda data: f"signed {hashlib.sha256(data).hexdigest()}",
         verify=lambda data, signature: signature == f"signed {hashlib.sha256(data).hexdigest()}",
         link=lambda data: hashlib.sha256(data).hexdigest(),
@@ -347,7 +340,7 @@ def test_envelope_is_canonical_json() -> None:
 
 
 def test_doubt_binds_its_attempt() -> None:
-    doubts = [digest(doubt_envelope(a_call(digest=d, attempt=n))) for d in "ab" for n in (1, 2)]
+    doubts = [doubt_digest(d, n) for d in "ab" for n in (1, 2)]
     assert len(set(doubts)) == 4
     assert request_digest(a_call()) not in doubts
 

@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
-from sayso import codec
 from sayso.engine import Command
-from sayso.engine.asking import doubt_envelope
+from sayso.engine.asking import doubt_digest
 from sayso.engine.commands import (
     Cancel,
     Claim,
@@ -154,7 +153,7 @@ def _decided(command: Decide, before: Call, after: Call, run: Run, now: int) -> 
         return  # an echo; what else came with it has a law of its own
     assert by.role != "agent", "an agent has decided"
     assert doubted or before.expires_at is None or now < before.expires_at, "it had expired"
-    shown = codec.digest(doubt_envelope(before)) if doubted else before.digest
+    shown = doubt_digest(before.digest, before.attempt) if doubted else before.digest
     unseen = command.seen_digest is None and command.type in ("reject", "respond")
     # An equal call was rejected since, which is no reason to refuse a rejection.
     unseen = unseen or (bool(before.refusals) and command.type in ("reject", "approve"))

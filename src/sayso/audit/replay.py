@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from sayso import codec
 from sayso.audit.chain import DAMAGE_ERRORS, reason_of
-from sayso.engine.asking import ENVELOPE_VERSION, request_digest, signed_bytes
+from sayso.engine.asking import doubt_digest, request_digest, signed_bytes
 from sayso.engine.deciding import model_may_allow
 from sayso.engine.moves import MOVES, RUN_MOVES
 from sayso.engine.unit_of_work import COUNTERS, messages_hash
@@ -212,10 +212,8 @@ class ExpectedCall(Expected):
 
     @property
     def doubt_digest(self) -> str:
-        """Return the digest that a decision about a doubt binds (see ``doubt_envelope``)."""
-        return codec.digest(
-            {"version": ENVELOPE_VERSION, "in_doubt": self.digest, "attempt": self.attempt}
-        )
+        """Return the digest that a decision about a doubt binds."""
+        return doubt_digest(self.digest, self.attempt)
 
 
 def _status_after_decision(decision: str, in_doubt: bool) -> CallStatus:

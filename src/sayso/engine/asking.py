@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any
 
 from sayso.engine.commands import Escalate, Remind
-from sayso.engine.unit_of_work import UnitOfWork
+from sayso.engine.unit_of_work import UnitOfWork, sha256_hex
 from sayso.rows import Call, CallStatus, dumps, sorted_dumps
 from sayso.types import Decided, Micros, Terms, Verdict, Vote
 
@@ -59,7 +59,7 @@ def envelope(call: Call) -> str:
 
 def request_digest(call: Call) -> str:
     """Return the digest of a request: the hash of its envelope."""
-    return hashlib.sha256(envelope(call).encode()).hexdigest()
+    return sha256_hex(envelope(call))
 
 
 def _hashed(text: str) -> str:
@@ -103,9 +103,11 @@ def terms_bound(terms: Terms) -> dict[str, object]:
     }
 
 
-def doubt_envelope(call: Call) -> dict[str, object]:
-    """Return what "run it again" binds: this attempt, so that no older approval can mean it."""
-    return {"version": ENVELOPE_VERSION, "in_doubt": call.digest, "attempt": call.attempt}
+def doubt_digest(digest: str, attempt: int) -> str:
+    """Return the digest of "run it again" for a request: of this attempt, so that no older approval
+    can mean it."""
+    content = {"version": ENVELOPE_VERSION, "in_doubt": digest, "attempt": attempt}
+    return sha256_hex(sorted_dumps(content))
 
 
 def signed_bytes(decided: Decided | Vote) -> bytes:

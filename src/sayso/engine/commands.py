@@ -199,13 +199,11 @@ class Propose(RunCommand):
     @property
     def needs(self) -> Needs:
         equal_calls: set[tuple[str, str]] = set()
-        keys: list[str] = []
         callers: list[str] = []
         effects: list[str] = []
         limits: list[str] = []
         equals: dict[tuple[str, str, str], None] = {}
         for call in self.calls:
-            keys.append(call.key)
             if call.terms.verdict == "ask":
                 equal_calls.add((self.agent, call.tool_digest))
             if call.caller:
@@ -219,7 +217,7 @@ class Propose(RunCommand):
         return Needs(
             run=self.run,
             fresh=self.fresh,
-            keys=tuple(keys),
+            keys=tuple([call.key for call in self.calls]),
             callers=tuple(callers),
             grants_for=tuple(sorted(equal_calls)),
             effects=tuple(effects),

@@ -12,7 +12,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from sayso.engine.asking import doubt_envelope, revise, signed, signed_bytes
+from sayso.engine.asking import doubt_digest, revise, signed, signed_bytes
 from sayso.engine.budgets import give_back
 from sayso.engine.commands import (
     Cancel,
@@ -89,7 +89,7 @@ def decide(work: UnitOfWork, command: Decide) -> Call:
         return _repeat_or_conflict(work, call, command)
     if call.overdue(work.now):
         raise Expired(f"request {call.id} expired at {_when(call.expires_at)}; nothing will run")
-    digest = work.deps.digest(doubt_envelope(call)) if in_doubt else call.digest
+    digest = doubt_digest(call.digest, call.attempt) if in_doubt else call.digest
     if in_doubt or not seen_before_refusals(work, call, command):
         check_seen(call, command.type, command.seen_digest, digest)
     allowed = _DOUBT_ANSWERS if in_doubt else call.terms.decisions

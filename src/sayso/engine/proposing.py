@@ -118,7 +118,15 @@ def _add_or_find(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
     joined = _join(work, new) if new.caller else None
     if joined is not None:
         return joined
-    return _add(work, command, new, _new_call(work, command, new))
+    call = Call(
+        run=command.run,
+        thread=command.thread,
+        agent=command.agent,
+        created=work.now,
+        requester=work.require_run().requester,
+        **dict(zip(_PROPOSED, _proposed(new), strict=True)),
+    )
+    return _add(work, command, new, call)
 
 
 def _add(work: UnitOfWork, command: Propose, new: NewCall, call: Call) -> Call:
@@ -186,17 +194,6 @@ def _join(work: UnitOfWork, new: NewCall) -> Call | None:
 def _first_args(call: Call) -> str:
     """Return the arguments that the agent sent, before any edit."""
     return call.args if call.original is None else call.original
-
-
-def _new_call(work: UnitOfWork, command: Propose, new: NewCall) -> Call:
-    return Call(
-        run=command.run,
-        thread=command.thread,
-        agent=command.agent,
-        created=work.now,
-        requester=work.require_run().requester,
-        **dict(zip(_PROPOSED, _proposed(new), strict=True)),
-    )
 
 
 def _decided_by_rule(

@@ -8,7 +8,7 @@ field, and hashing, signing and schema matching are passed in as ``EngineDeps``.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -54,7 +54,6 @@ COUNTERS = {
 class EngineDeps:
     """What the engine needs, and must not do itself."""
 
-    digest: Callable[[Mapping[str, object]], str]
     sign: Callable[[bytes], str]
     #: Returns whether one of the keys signed this; old keys count too.
     verify: Callable[[bytes, str], bool]

@@ -150,26 +150,17 @@ class Driver:
             if started:
                 return await self._run(entry, progress, call)
             if call.status is CallStatus.READY:
-                call, started = await self._start(entry, progress, call)
+                progress.began = time.monotonic()
+                if plan.run is None:
+                    call = await self.backend.confirm(entry, plan, call)
+                else:
+                    call, started, _ = await self.backend.begin(entry, plan, call)
+                if call.status is CallStatus.ASKED:
+                    call = await self._notify(entry, progress, call)
             elif call.status in _WAITS:
                 call = await self._await(entry, progress, call)
             else:
                 return await self._ended(plan, call)
-
-    async def _start(
-        self, entry: RunEntry, progress: _CallProgress, call: Call
-    ) -> tuple[Call, bool]:
-        """Start an approved call. Return the row, and whether it started."""
-        plan = progress.plan
-        progress.began = time.monotonic()
-        started = False
-        if plan.run is None:
-            row = await self.backend.confirm(entry, plan, call)
-        else:
-            row, started, _ = await self.backend.begin(entry, plan, call)
-        if row.status is CallStatus.ASKED:
-            row = await self._notify(entry, progress, row)
-        return row, started
 
     async def _await(self, entry: RunEntry, progress: _CallProgress, call: Call) -> Call:
         """Wait until the row changes. Raise if the caller's wait is over."""

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sayso import codec
-from sayso.engine.asking import doubt_envelope, request_digest, signed_bytes
+from sayso.engine.asking import doubt_digest, request_digest, signed_bytes
 from sayso.engine.commands import Cancel, NewCall, Reask
 from sayso.engine.deciding import model_may_allow
 from sayso.engine.effects import key_of, shown_key
@@ -218,8 +218,7 @@ def verify(store: Store, call: Call) -> None:
 def _approves_doubt(call: Call, digest: str) -> bool:
     """Return whether this approves "run it again", for this attempt or for an earlier one."""
     attempts = range(call.attempt, max(call.attempt - 1000, 0) - 1, -1)
-    doubts = (doubt_envelope(call._replace(attempt=attempt)) for attempt in attempts)
-    return any(digest == codec.digest(doubt) for doubt in doubts)
+    return any(digest == doubt_digest(call.digest, attempt) for attempt in attempts)
 
 
 def _check_votes(store: Store, call: Call, digest: str) -> None:

@@ -683,7 +683,6 @@ def _merged(commands: Sequence[Command]) -> Needs:
 def engine_deps(keys: Keyring) -> EngineDeps:
     """Return the engine's hashing, signing and matching, with this store's keys."""
     return EngineDeps(
-        digest=codec.digest,
         sign=keys.keys[0].sign,
         verify=keys.verify,
         link=keys.keys[0].link,

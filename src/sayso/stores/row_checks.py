@@ -12,8 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from sayso import codec
-from sayso.engine.asking import doubt_envelope, request_digest, signed_bytes
+from sayso.engine.asking import doubt_digest, request_digest, signed_bytes
 from sayso.engine.row_macs import FIELDS, AuthenticRow, row_bytes
 from sayso.errors import Tampered, UnknownKey
 from sayso.keys import Keyring
@@ -66,7 +65,7 @@ def answer_wrong(keys: Keyring, call: Call) -> str:
     is_answer = call.status in (CallStatus.RESPONDED, CallStatus.DONE)
     if not is_answer or decision is None or decision.type != "respond":
         return ""
-    answers = (call.digest, codec.digest(doubt_envelope(call)))
+    answers = (call.digest, doubt_digest(call.digest, call.attempt))
     if decision.digest not in answers or request_digest(call) != call.digest:
         return f"{decision.by} answered another request"
     if call.result != decision.value:

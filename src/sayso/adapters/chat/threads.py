@@ -18,7 +18,7 @@ from sayso.adapters.chat.live import AgentListener, RunTask, listener_of
 from sayso.adapters.chat.response import Frames
 from sayso.adapters.chat.views import Exchange, Guest, RunView, exchanges
 from sayso.agent.agent import judge_edit
-from sayso.engine.asking import doubt_envelope
+from sayso.engine.asking import doubt_digest
 from sayso.engine.commands import Note
 from sayso.errors import Conflict, InvalidCall, NotAllowed, NotFound, SaysoError, StoreError
 from sayso.inbox import Inbox
@@ -150,7 +150,7 @@ class Chat:
 def shown_digest(call: Call) -> str:
     """Return the digest of what a client is shown of a request."""
     in_doubt = call.status is CallStatus.IN_DOUBT
-    return codec.digest(doubt_envelope(call)) if in_doubt else call.digest
+    return doubt_digest(call.digest, call.attempt) if in_doubt else call.digest
 
 
 # -- whose chat it is

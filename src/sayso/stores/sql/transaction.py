@@ -216,7 +216,9 @@ class SqlTransaction:
         self._run = self._read_run = work.run
         self._load_calls(work, calls)
         if needs.spends or needs.gives_back:
-            grants += self._ask_spent(work)
+            # Known only now that the calls are loaded.
+            spent = {call.grant for call in work.calls.values() if call.grant is not None}
+            grants += [ask(sql.LOAD_GRANT + lock, (grant,)) for grant in sorted(spent)]
         self._load_effects(work, needs)
         for answers in grants:
             for grant in decode.genuine(grant_from, answers):
@@ -254,19 +256,15 @@ class SqlTransaction:
     def _ask_people(self, needs: Needs) -> _PeopleAnswers:
         ask = self._ask
         share = self._dialect.share
+        looks = {look_of(name): name for name in needs.people}
         people: list[tuple[str, Answers]] = []
-        presented: list[Answers] = []
-        owned: list[Answers] = []
-        looks = dict(zip(map(look_of, needs.people), needs.people, strict=True))
         for look, name in sorted(looks.items()):
             if name in needs.absent:
                 people.append((look, ask(sql.LOAD_ACTOR + share, (look, name))))
             else:
                 people.append((look, ask(sql.LOAD_PERSON + share, (look,))))
-        for secret_hash in needs.credentials:
-            presented.append(ask(sql.LOAD_CREDENTIAL + share, (secret_hash,)))
-        for name in needs.credentials_of:
-            owned.append(ask(sql.LOAD_CREDENTIALS_OF, (name,)))
+        presented = [ask(sql.LOAD_CREDENTIAL + share, (hash,)) for hash in needs.credentials]
+        owned = [ask(sql.LOAD_CREDENTIALS_OF, (name,)) for name in needs.credentials_of]
         events: Answers = ()
         if needs.voters:
             events = ask(sql.LOAD_SYSTEM_EVENTS, (self._tool_cache.directory.seq,))
@@ -385,12 +383,6 @@ class SqlTransaction:
             thread = self._decode.one(thread_from, row)
         self._threads[thread_id] = thread
         return thread or Thread(id=thread_id)
-
-    def _ask_spent(self, work: UnitOfWork) -> list[Answers]:
-        """Ask for the grants that starting calls use: known only once the calls are loaded."""
-        spent = {call.grant for call in work.calls.values() if call.grant is not None}
-        lock = self._dialect.lock
-        return [self._ask(sql.LOAD_GRANT + lock, (grant,)) for grant in sorted(spent)]
 
     def _load_effects(self, work: UnitOfWork, needs: Needs) -> None:
         """Lock the keys of the effects that may start here, always in the same order."""

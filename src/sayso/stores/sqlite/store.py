@@ -175,25 +175,17 @@ class RowCache:
         #: Queries for people, grants, refusals and events of the system thread that returned no
         #: rows, with their parameters.
         self.empty: set[tuple[str, Sequence[Any]]] = set()
-        self._version: int | None = None
+        self.version: int | None = None
 
     def check(self, writer: sqlite3.Connection) -> bool:
         """Empty the cache if another process has written since the last check; return whether one
         has. Call it inside the transaction."""
         (version,) = writer.execute("PRAGMA data_version").fetchone()
-        if version == self._version:
+        if version == self.version:
             return False
         self.forget()
-        self._version = version
+        self.version = version
         return True
-
-    def current(self, writer: sqlite3.Connection, kind: str, row_id: str) -> Any:
-        """Return a row of ``threads``, ``runs`` or ``calls`` if no other process has written since.
-
-        Call it outside of transactions, while no other OS thread writes.
-        """
-        (version,) = writer.execute("PRAGMA data_version").fetchone()
-        return getattr(self, kind).get(row_id) if version == self._version else None
 
     def keep(self, work: UnitOfWork) -> None:
         rows = len(self.threads) + len(self.runs) + len(self.calls)
@@ -223,7 +215,7 @@ class RowCache:
         self.calls = {}
         self.ids = {}
         self.empty = set()
-        self._version = None
+        self.version = None
 
 
 #: Queries without rows in most stores.
@@ -719,7 +711,8 @@ class SqliteStore(SqlStore, SqliteReads):
             if self._sidecar.folder.look():
                 self._files.check()
             with no_fork.lock:
-                return cache.current(writer, kind, row_id)
+                (version,) = writer.execute("PRAGMA data_version").fetchone()
+            return getattr(cache, kind).get(row_id) if version == cache.version else None
         except sqlite3.Error:
             return None  # reading the file says what is wrong with it
         finally:
