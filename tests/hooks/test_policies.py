@@ -580,3 +580,21 @@ def test_presets_deny_interactive_commands(preset: str, args: dict[str, Any]) ->
 )
 def test_interpreters_with_input_are_not_interactive(command: str) -> None:
     assert "interactive" not in call_kinds("Bash", {"cwd": CWD, "command": command})
+
+
+def test_policy_file_in_force_is_a_setting(tmp_path: Path) -> None:
+    """The gate reads it again when it changes, whatever its name is."""
+    project = tmp_path / "work" / "project"
+    project.mkdir(parents=True)
+    rules = project / "rules.txt"
+    other = project / "link"
+    rules.write_text('preset = "balanced"\n')
+    other.symlink_to(rules)
+    cwd = str(project)
+    assert verdict("balanced", "Write", cwd=cwd, file_path=str(rules)) == "allow"
+    with Gate("memory://", agent="claude", policy=str(rules)):
+        for path in (rules, other):
+            assert verdict("balanced", "Write", cwd=cwd, file_path=str(path)) == "ask"
+        assert verdict("strict", "Bash", cwd=cwd, command="echo x > rules.txt") == "deny"
+        assert verdict("balanced", "Bash", cwd=cwd, command="mv rules.txt x") == "ask"
+        assert verdict("balanced", "Read", cwd=cwd, file_path=str(rules)) == "allow"

@@ -13,7 +13,7 @@ from coding_world import World, sayso_hook
 
 from sayso import Inbox
 from sayso.hooks import settings
-from sayso.hooks.program import Config, load_config
+from sayso.hooks.program import Config, HookError, load_config
 from sayso.hooks.settings import AGENTS, HookOptions, SettingsError, save_config
 from sayso.inbox import authenticate
 
@@ -238,6 +238,21 @@ def test_agents_have_separate_tokens(home: Path, world: World) -> None:
     assert names == {"claude": "claude", "codex": "codex"}
     assert "claude.json" in (home / ".claude" / "settings.json").read_text()
     assert "codex.json" in (home / ".codex" / "hooks.json").read_text()
+
+
+def test_policy_file_does_not_depend_on_folder(home: Path) -> None:
+    """The hook runs in the folder of the agent, where a repository may have a file so named."""
+    installed = sayso_hook(
+        "install", "claude", "--store", "x.db", "--policy", "team.toml", "--observe", "strict"
+    )
+    assert installed.returncode == 0, installed.stderr
+    path = home / ".local" / "share" / "sayso" / "claude.json"
+    config = load_config(str(path))
+    assert config.policy == str(Path.cwd() / "team.toml")
+    assert config.observe == "strict"
+    save_config(path, config._replace(policy="team.toml"))
+    with pytest.raises(HookError, match="install the hook again"):
+        load_config(str(path))
 
 
 @pytest.mark.parametrize(

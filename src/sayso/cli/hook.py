@@ -27,6 +27,7 @@ from sayso.hooks.program import LIMIT, Config, HookError, load_config
 from sayso.hooks.settings import AGENTS, Agent, HookOptions
 from sayso.inbox import create_token, os_user
 from sayso.policy import Policy
+from sayso.policy.loaders import PRESETS
 from sayso.stores.address import address_of
 
 AgentName = Literal["claude", "codex", "copilot", "gemini", "opencode"]
@@ -196,7 +197,14 @@ def _config(
     if store:
         common.check_shared(store)
         store = address_of(store).url  # the hook runs in the folder of the agent
+        policy = _absolute(policy)
+        observe = _absolute(observe)
     return Config(server=server, token=token, store=store, policy=policy, observe=observe)
+
+
+def _absolute(policy: str) -> str:
+    """Return the absolute path of a policy file, or the name of a preset as it is."""
+    return policy if policy in ("", *PRESETS) else os.path.abspath(policy)
 
 
 def _own_config(agent: str, path: Path) -> tuple[Config, str]:

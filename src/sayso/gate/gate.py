@@ -52,7 +52,7 @@ from sayso.gate.plan import Plan, checked_settle, once_plan, settler
 from sayso.gate.review import Reviews, checked_models
 from sayso.gate.scope import RunScope, carry, current_scope, root_context
 from sayso.policy import Judging, Policy, Predicate, ask_despite_preset
-from sayso.policy.loaders import PRESETS
+from sayso.policy.loaders import FILES_IN_FORCE, PRESETS
 from sayso.rows import Call
 from sayso.stores import open_store
 from sayso.stores.address import is_in_memory
@@ -643,6 +643,7 @@ class PolicySource:
         self._name = str(policy)
         if self._name not in PRESETS:
             self._path = Path(policy)
+            FILES_IN_FORCE.update((os.path.abspath(policy), os.path.realpath(policy)))
             self._stamp = self._read_stamp()
         self._policy = read_policy(self._name)
         self._record_load()

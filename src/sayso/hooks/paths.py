@@ -15,12 +15,16 @@ import glob
 import os
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from sayso.hooks.tables import CREDENTIALS, GIT_SETTINGS, LATER, SETTINGS
 
 #: What was found, from a kind (``commands.KINDS``) to a sentence that says why.
 Findings = dict[str, str]
+
+#: Other paths than those in the table that decide what an agent may do. ``sayso.hooks.policies``
+#: sets it; the hook itself knows no policy.
+policy_files: Collection[str] = ()
 
 _MAX_PATH = 4096
 #: How many entries of folders one judgement looks at. To resolve a path counts as ten.
@@ -98,7 +102,7 @@ class Files:
             findings["unclear"] = f"{path} is a device or a network connection, not a file."
         if not writing:
             return findings or {"read": ""}
-        if any(SETTINGS.match(spelling) for spelling in spellings):
+        if any(SETTINGS.match(name) or name in policy_files for name in spellings):
             findings["settings"] = (
                 f"{path}{leads} configures an agent, git, a shell or a CI system."
             )

@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from sayso.errors import InvalidPolicy
+from sayso.hooks import paths
 from sayso.hooks.calls import (
     EDITORS,
     FETCHERS,
@@ -31,7 +32,10 @@ from sayso.hooks.calls import (
 )
 from sayso.hooks.commands import KINDS
 from sayso.policy import Rule
+from sayso.policy.loaders import FILES_IN_FORCE
 from sayso.types import Risk, RiskLevel, ToolCall, VerdictName
+
+paths.policy_files = FILES_IN_FORCE
 
 _RISKS: dict[str, RiskLevel] = {
     **dict.fromkeys(("read", "write"), "low"),

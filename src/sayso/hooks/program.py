@@ -75,6 +75,10 @@ _QUESTION = "AskUserQuestion"
 _WATCH = "watch"
 
 
+#: The policies without a file.
+_NAMED_POLICIES = ("", _WATCH, "balanced", "strict")
+
+
 class HookError(Exception):
     """The hook cannot get an answer, so it denies."""
 
@@ -106,6 +110,9 @@ def load_config(path: str) -> Config:
     if unknown:
         raise HookError(f"{path}: unknown {', '.join(sorted(unknown))}")
     config = Config(**values)
+    for policy in (config.policy, config.observe):
+        if policy not in _NAMED_POLICIES and not os.path.isabs(policy):
+            raise HookError(f"{path}: {policy} depends on the folder: install the hook again")
     if bool(config.server) == bool(config.store):
         raise HookError(f"{path} names neither one server nor one store: install the hook again")
     return config

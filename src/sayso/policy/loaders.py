@@ -95,6 +95,9 @@ _SUGGESTIONS = {
 }
 
 
+#: The policy files that gates of this process read again when they change, by their paths.
+FILES_IN_FORCE: set[str] = set()
+
 #: Ready-made policies for coding agents.
 PRESETS = ("watch", "balanced", "strict")
 
