@@ -332,3 +332,30 @@ def test_foreign_file_is_refused_without_a_key_error(tmp_path: Path, content: st
     with pytest.raises(StoreError, match=r"not a Sayso store|not a database"):
         open_store(f"sqlite:///{file}")
     assert list(tmp_path.iterdir()) == [file]
+
+
+# -- values that Sayso never writes
+
+
+@pytest.mark.parametrize("value", ["x", b"x", 1.5, 9e999])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE run SET ready_at = ?",
+        "UPDATE call SET held_until = ?",
+        "UPDATE call SET reminds_at = ?",
+        "UPDATE call SET escalates_at = ?",
+    ],
+)
+def test_forged_time_does_not_end_the_worker(
+    open_again: Opener, path: Path, clock: FakeClock, statement: str, value: Any
+) -> None:
+    """A worker waits until the next call is due; no MAC covers when that is."""
+    store = open_again()
+    world = World(store, clock)
+    world.ask(expires_in=60.0)
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute(statement, (value,))
+    due = store.next_due()
+    assert due is not None
+    assert due - clock() == 60_000_000

@@ -1245,7 +1245,8 @@ class SqlReads:
         ]
         statements = (ends, held, *steps, dues)
         times = self._rows(_chained(*statements), [after] * len(statements))
-        return min((row[0] for row in times), default=None)
+        # What is no time was written by something else, and is never due.
+        return min((row[0] for row in times if isinstance(row[0], int)), default=None)
 
     def ready(self, agents: Sequence[str], limit: int = 1) -> list[Run]:
         if not agents:
