@@ -118,3 +118,11 @@ def test_request_cut_off_by_shutdown_gets_an_error(
     assert (answer.status_code, answer.json()["error"]) == (503, "Stopping")
     assert "send the request again" in answer.json()["message"]
     assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_mac_that_is_no_text_names_no_key(serve: Serve, tmp_path: Path) -> None:
+    client = serve(auth=False).client()
+    opened(client)
+    with sqlite3.connect(tmp_path / "sayso.db") as database:
+        database.execute("UPDATE thread SET mac = ?", (b"\xff\xfe",))
+    assert client.get("/readyz").status_code != 500

@@ -11,6 +11,7 @@ import pytest
 from served import FINANCE_ONLY, FOR_FINANCE, Serve, Served, mailer, opened
 
 from sayso.agent.agent import lend_store
+from sayso.audit import verify
 from sayso.inbox.directory import Identified, sign_in_as
 from sayso.stores import open_store
 from sayso.testing import call, say
@@ -212,3 +213,35 @@ def test_list_of_runs_leaves_out_tampered_ones(serve: Serve, tmp_path: Path) -> 
         database.execute("UPDATE tool SET schema = '{}' WHERE name = 'pay'")
     page = serve(auth=False).client().get("/api/runs").json()  # of a server that has no tool cached
     assert [run["id"] for run in page["items"]] == [kept["run"]]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("at", 2**62),
+        ("at", "x"),
+        ("body", "x"),
+        ("body", "[1]"),
+        ("body", 1.5),
+        ("call", b"\xff"),
+        ("digest", b"\xff"),
+    ],
+)
+def test_forged_event_hides_no_other(
+    serve: Serve, tmp_path: Path, column: str, value: Any
+) -> None:
+    server = serve(auth=False)
+    client = server.client()
+    made, other = opened(client, key="k1"), opened(client, key="k2")
+    with sqlite3.connect(tmp_path / "sayso.db") as database:
+        database.execute(f"UPDATE event SET {column} = ? WHERE call = ?", (value, made["id"]))
+    for order in ("oldest", "newest"):
+        facts = client.get("/api/audit", params={"order": order}).json()["items"]
+        assert "unreadable" in [fact["type"] for fact in facts]
+        assert other["id"] in [fact["request"] for fact in facts]
+    assert client.get(f"/api/runs/{made['run']}").status_code == 200
+    assert client.get(f"/api/requests/{made['id']}").status_code == 200
+    assert client.get("/metrics").status_code == 200
+    items = server.app.state.sayso.feed._read("")
+    assert [item.type for item in items].count("unreadable") == 1
+    assert not verify(server.store).ok

@@ -27,7 +27,7 @@ from sayso.rows import Call, Event, Run
 from sayso.server.request_views import summarize
 from sayso.server.service import Service
 from sayso.stores.base import Query, Store
-from sayso.stores.row_checks import if_readable, request_in, secrets_of_calls
+from sayso.stores.row_checks import if_readable, readable_event, request_in, secrets_of_calls
 from sayso.text import inert, inline, lines
 from sayso.types import Json, Request, Reviewer, iso, requester_name
 from sayso.views import public_status
@@ -66,7 +66,7 @@ def request_details(
         "conversation": conversation_view(store, request.thread, by, current=call, after=before),
         "events": [
             event_view(event, masked=masked, secrets=secrets)
-            for event in store.call_events(call.id)
+            for event in map(readable_event, store.call_events(call.id))
         ],
         "like": _similar_calls(store, request, call, by),
         "policy": {

@@ -21,6 +21,7 @@ from sayso.rows import SYSTEM_THREAD, Event
 from sayso.server.audiences import EventAudiences
 from sayso.stores.base import Store
 from sayso.stores.outage import outage_of
+from sayso.stores.row_checks import readable_event
 from sayso.sync import CommitWaiter, to_thread
 from sayso.types import iso
 
@@ -163,7 +164,8 @@ class Feed:
         """Read a page of events, in a worker thread."""
         return [
             Item(at, event.type, frame(at, event), self._audiences.of(event))
-            for at, event in self._store.events(cursor, _PAGE)
+            for at, stored in self._store.events(cursor, _PAGE)
+            for event in [readable_event(stored)]
         ]
 
 

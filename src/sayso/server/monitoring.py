@@ -23,7 +23,7 @@ import sayso
 from sayso.errors import SaysoError
 from sayso.forking import renew_in_child
 from sayso.stores.base import Cursor, PoolUse, Store, Tallies, Viewer, Vitals
-from sayso.stores.row_checks import if_readable
+from sayso.stores.row_checks import if_readable, readable_event
 from sayso.types import SECOND, Json, Micros
 from sayso.worker.steps import Step
 
@@ -335,7 +335,7 @@ class StoreMetrics:
             self._cursor = self._store.tail()
         for _ in range(_MOST_PAGES):
             page = self._store.events(self._cursor, _PAGE)
-            for _, event in page:
+            for event in (readable_event(event) for _, event in page):
                 self._events.labels(event.type).inc()
                 if event.type == "decided":
                     call = if_readable(self._store.call, event.call)

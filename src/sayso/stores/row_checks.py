@@ -12,12 +12,23 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from sayso import codec
 from sayso.engine.asking import doubt_digest, request_digest, signed_bytes
 from sayso.engine.row_macs import FIELDS, AuthenticRow, row_bytes
 from sayso.errors import Tampered, UnknownKey
 from sayso.keys import Keyring
 from sayso.redaction import Secrets, secrets_of
-from sayso.rows import HOSTED, Budget, Call, CallStatus, EffectKey, Person, StoredMessage, Tool
+from sayso.rows import (
+    HOSTED,
+    Budget,
+    Call,
+    CallStatus,
+    EffectKey,
+    Event,
+    Person,
+    StoredMessage,
+    Tool,
+)
 from sayso.stores.base import StoreReads
 from sayso.text import inline
 from sayso.types import EarlierRejection, Request, moment
@@ -171,6 +182,20 @@ def if_readable(read: Callable[..., T], *args: Any) -> T | None:
     except (Tampered, UnknownKey) as error:
         log.warning("left out of a list: %s", error)
         return None
+
+
+def readable_event(event: Event) -> Event:
+    """Return an event as it can be shown. Of one that holds what Sayso never writes, the place is
+    left: one forged event must not hide the others. ``sayso audit verify`` says what is wrong."""
+    texts = (event.thread, event.type, event.actor, event.digest, event.hash, event.run, event.call)
+    try:
+        moment(event.at)
+        is_whole = event.body is None or isinstance(codec.loads(event.body), dict)
+        if is_whole and all(isinstance(text, str) for text in texts):
+            return event
+    except DAMAGE:
+        pass
+    return Event("", 0, 0, "unreadable", "", None, "", "", pos=event.pos)
 
 
 def is_genuine_tool(tool: Tool) -> bool:

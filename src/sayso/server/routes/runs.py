@@ -42,7 +42,7 @@ from sayso.server.schemas import (
 )
 from sayso.server.service import CurrentService, CurrentStore, Service
 from sayso.stores.base import Store
-from sayso.stores.row_checks import if_readable, request_in, secrets_of_calls
+from sayso.stores.row_checks import if_readable, readable_event, request_in, secrets_of_calls
 from sayso.sync import to_thread
 from sayso.text import inline
 from sayso.types import Json, Reviewer
@@ -122,7 +122,7 @@ def get_run(
     timeline: list[dict[str, Json]] = []
     after = 0
     while chain := store.chain(run.thread, after):
-        for event in chain:
+        for event in map(readable_event, chain):
             if event.run == run.id:
                 view = event_view(
                     event,
@@ -250,7 +250,8 @@ def _audit_views(
     audiences = EventAudiences(service.store)
     names = names_of(by)
     subjects: dict[str, _Subject] = {}
-    for cursor, event in found:
+    for cursor, stored_event in found:
+        event = readable_event(stored_event)
         if by.role != "admin" and not audiences.of(event).includes(names):
             # A reader outside its audience learns that it happened, and when.
             hidden = event._replace(thread="", digest="", actor="", run="", call="", body=None)

@@ -66,7 +66,7 @@ def key_uses(rows: Rows, most: int) -> dict[str, Counter[str]]:
         noun: Counter(
             key_id
             for row in rows(statement, (most,))
-            for key_id in {id for column in row for id in _KEY_ID.findall(column or "")}
+            for key_id in {id for column in row for id in _KEY_ID.findall(str(column or ""))}
         )
         for noun, statement in _LIVE.items()
     }
