@@ -227,9 +227,7 @@ def test_list_of_runs_leaves_out_tampered_ones(serve: Serve, tmp_path: Path) -> 
         ("digest", b"\xff"),
     ],
 )
-def test_forged_event_hides_no_other(
-    serve: Serve, tmp_path: Path, column: str, value: Any
-) -> None:
+def test_forged_event_hides_no_other(serve: Serve, tmp_path: Path, column: str, value: Any) -> None:
     server = serve(auth=False)
     client = server.client()
     made, other = opened(client, key="k1"), opened(client, key="k2")
