@@ -34,6 +34,7 @@ from store_world import pay_of
 
 from sayso import InvalidCall
 from sayso.adapters.agent_framework import GuardedWorkflow, guard
+from sayso.adapters.agent_framework.workflow import ValueTypes
 from sayso.gate.lease import RunLease
 
 HERE = Path(__file__).parent
@@ -369,3 +370,31 @@ async def test_unrestorable_input_is_refused(world: World) -> None:
     with pytest.raises(InvalidCall, match=r"Undeclared could not be restored in another process"):
         await yielding(world, [TICKET], asks=False).run(Undeclared(), thread="t")
     assert (await world.inbox.pending()).items == ()
+
+
+class GivesMinutes(Executor):
+    @handler
+    async def give(self, text: str, ctx: WorkflowContext[Never, Minutes | Ticket]) -> None: ...
+
+
+class GivesTickets(Executor):
+    @handler
+    async def give(self, text: str, ctx: WorkflowContext[Never, Ticket]) -> None: ...
+
+
+def test_value_of_a_removed_type_is_its_json() -> None:
+    """New code may have no such type when a run goes on."""
+    minutes = Minutes([Message("user", ["hello"])], [Ticket("tea", DAY)])
+
+    def types(executor: Executor) -> ValueTypes:
+        return ValueTypes(WorkflowBuilder(start_executor=executor).build())
+
+    before, after = types(GivesMinutes(id="gives")), types(GivesTickets(id="gives"))
+    stored = json.loads(json.dumps(before.dump([minutes, {"day": "today"}])))
+    (restored, _) = before.load_or_json(stored)
+    assert (restored.tickets, restored.said[0].text) == (minutes.tickets, "hello")
+    with pytest.raises(ValueError, match=r"the workflow no longer has the type .*Minutes"):
+        after.load(stored)
+    (as_json, today) = after.load_or_json(stored)
+    assert as_json["tickets"] == [{"item": "tea", "day": "2026-11-17"}]
+    assert today == {"day": "today"}
