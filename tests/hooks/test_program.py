@@ -268,6 +268,21 @@ def test_codex_prompt_is_answered(world: World, codex: CodexSession) -> None:
     assert (decision["behavior"], "make yourself" in decision["message"]) == ("deny", True)
 
 
+@pytest.mark.parametrize("name", ["gemini_pre", "claude_pre", "copilot_pre"])
+def test_model_cannot_name_the_project(balanced: World, tmp_path: Path, name: str) -> None:
+    """Some agents ignore an argument that a tool does not have, and pass it on to hooks."""
+    project = tmp_path / "work" / "project"
+    elsewhere = tmp_path / "work" / "elsewhere"
+    arguments = {"file_path": str(elsewhere / "x"), "content": "x", "cwd": str(elsewhere)}
+    call = payload(name, cwd=str(project))
+    if name == "copilot_pre":
+        call |= {"toolName": "create", "toolArgs": arguments}
+    else:
+        call |= {"tool_name": "write_file", "tool_input": arguments}
+    assert balanced.hook(call, "--limit", "5").verdict == "deny"
+    assert balanced.pending() == []
+
+
 def test_codex_terminal_is_denied(balanced: World, codex: CodexSession) -> None:
     assert balanced.hook(codex.call("ls")).verdict == "pass"
     denied = balanced.hook(codex.call("ls", tty=True))

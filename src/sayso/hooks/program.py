@@ -481,6 +481,8 @@ def run(arguments: Sequence[str], stdin: bytes | None = None) -> dict[str, Any]:
     use = parse_payload(payload)
     if use.dialect == "codex" and use.moment != "said":
         use = complete_codex(use, payload, os.getcwd())
+    if use.moment in ("ask", "prompt"):
+        _check_directory(use)
     deadline = began + options.limit - 1.0
     if use.moment in ("ran", "said"):
         return _report(use, options, min(deadline, began + _REPORT_SECONDS))
@@ -499,6 +501,18 @@ def run(arguments: Sequence[str], stdin: bytes | None = None) -> dict[str, Any]:
     else:
         request = Server(config.server, config.token).ask(use, deadline, prompts=prompts)
     return format_answer(use, answer_to(use, request, options))
+
+
+def _check_directory(use: ToolUse) -> None:
+    """Raise ``HookError`` if an argument has the name under which people see the directory.
+
+    Some agents ignore an argument that their tool does not have, and pass it on. The model would
+    choose what counts as the project.
+    """
+    from sayso.hooks.footprints import TOOLS  # only this moment needs it
+
+    if use.tool in TOOLS and use.args.get("cwd", use.cwd) != use.cwd:
+        raise HookError("the call has an argument cwd, which is not where it runs: leave it out")
 
 
 def _find_packages() -> None:
