@@ -9,6 +9,7 @@ import pytest
 from cases import Case, person
 
 from sayso import Denied, InvalidDecision, Paused, Policy, Rule
+from sayso.engine.grants import in_scope
 from sayso.inbox.decisions import grant_scope
 from sayso.testing import FakeClock
 
@@ -257,3 +258,30 @@ def test_malformed_grant_is_refused(case: Case, wanted: Any) -> None:
         case.decide(request.approve(), grant=wanted)
     assert case.pending() == request
     assert case.inbox.grants_sync(live_only=False) == []
+
+
+PLACE = {"directory": "/srv/shop", "files": ["a.py"]}
+READ: dict[str, Any] = {"kinds": ["read"], "places": [PLACE]}
+
+
+@pytest.mark.parametrize(
+    ("scope", "changes", "args", "covered"),
+    [
+        ({"const": {"file_path": "a.py"}}, {}, {"file_path": "a.py"}, True),
+        ({"const": {"file_path": "a.py"}}, {}, {"file_path": "b.py"}, False),
+        ({"const": {"file_path": "a.py"}, "path": "."}, {}, {"file_path": "a.py"}, False),
+        ({"const": {}}, {"places": [{**PLACE, "directory": "/srv"}]}, {}, False),
+        ({"const": {}}, {"kinds": ["write"]}, {}, False),
+        ({"const": {}}, {"kinds": ["unclear"]}, {}, False),
+        ({"path": "a.py"}, {}, {}, True),
+        ({"path": "b"}, {}, {}, False),
+        ({"path": "."}, {"places": [{"directory": "/srv/shop"}]}, {}, False),
+        ({"command": ["ls"], "arguments": "any"}, {}, {}, False),
+        ({"glob": "*"}, {}, {}, False),
+        ({}, {}, {}, False),
+    ],
+)
+def test_scope_of_a_footprint_is_understood_or_covers_nothing(
+    scope: dict[str, Any], changes: dict[str, Any], args: dict[str, Any], covered: bool
+) -> None:
+    assert in_scope(scope, READ, {**READ, **changes}, args) is covered
