@@ -152,7 +152,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _STRICT = json.JSONDecoder(object_pairs_hook=_unique)
-_scan = json.JSONDecoder().scan_once
+_scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
 #: If all keys are ASCII and no number is a float, this writes the RFC 8785 bytes, several times

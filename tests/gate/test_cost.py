@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
@@ -62,11 +63,13 @@ def test_guarded_call_stays_within_its_cost(
             for number in range(5):
                 once(number)
                 time.sleep(0.03)  # until a store looks at its files less often than a new one
+            gc.disable()  # or finalizers of other tests would count
             sys.setprofile(counting)
             counting.on = True
             once(5)
             counting.on = False
     finally:
+        gc.enable()
         sys.setprofile(profile)
         threading.setprofile(None)
     assert 0 < counting.counts["calls"] <= MOST_CALLS

@@ -64,7 +64,7 @@ class Needs(NamedTuple):
             mine = needs[place]
             if theirs and theirs != mine:
                 needs[place] = _both(mine, theirs) if mine else theirs
-        return Needs(*needs)
+        return Needs._make(needs)
 
 
 def actor_needs(by: Reviewer, **others: Any) -> Needs:

@@ -80,6 +80,8 @@ class RunEntry(Protocol):
     requester: str
     #: The run's lease is held for longer than one call.
     hold: bool
+    #: Entered for the steps of one call only: no framework drives this run.
+    steps: bool
     #: Made for one call, which also ends it.
     alone: bool
     #: Just made, so that nothing of it is stored yet.
