@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sayso.hooks.calls import call_kinds
 from sayso.hooks.commands import command_kinds
 
 _IDENTITY = ("-c", "user.name=Ana", "-c", "user.email=ana@example.com")
@@ -85,6 +86,24 @@ def test_submodule_that_runs_program_is_asked_about(repository: Path) -> None:
     git(repository, "submodule", "add", "-q", str(repository), "part")
     git(repository / "part", "config", "core.fsmonitor", "./x")
     assert command_kinds("git status", str(repository)) == {"read", "other"}
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("Bild \u00e4\u2705.png", {"read"}),
+        ("Screenshot 3.04\u202fPM.png", {"read"}),  # as macOS names them
+        (".e\u200cnv", {"unclear"}),
+        ("a\u202eb", {"unclear"}),
+        ("a\0b", {"unclear"}),
+        ("id_r\u017fa", {"secret"}),
+    ],
+)
+def test_names_that_hide_characters_are_unclear(
+    repository: Path, name: str, kinds: set[str]
+) -> None:
+    arguments = {"cwd": str(repository), "file_path": name}
+    assert call_kinds("Read", arguments) == kinds
 
 
 def test_program_of_version_manager_obeys_project(

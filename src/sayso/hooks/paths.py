@@ -85,7 +85,8 @@ class Files:
     def path(self, path: str, cwd: str, *, writing: bool) -> Findings:
         """Return the findings of reading or writing a path."""
         self._count(10)
-        if len(path) > _MAX_PATH or not path.isprintable():
+        hidden = not all(character.isprintable() or character.isspace() for character in path)
+        if len(path) > _MAX_PATH or hidden:
             return {"unclear": "A path is too long, or has a character that is not visible."}
         if path.startswith("~"):
             return {"unclear": f"{path} depends on the user."}
