@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from itertools import product
 from typing import Any, Literal
 
 import pytest
 from served import FINANCE_ONLY, FOR_FINANCE, Serve, Served, opened
 
-from sayso import Inbox, Policy, Rule
+from sayso import Inbox, Policy, Reviewer, Rule
 from sayso.server import request_views
 from sayso.stores.sql import reads
 
@@ -243,3 +245,51 @@ def test_search_tells_nothing_of_hidden_requests(serve: Serve) -> None:
     for sort in ("oldest", "newest", "expiring"):
         assert answers("merger", sort=sort) == answers("lisbon", sort=sort) == (0, None, 0, False)
         assert answers("graz", sort=sort) == (1, None, 1, False)
+
+
+@pytest.mark.parametrize("limit", [1, 4])
+def test_pages_of_any_search_have_every_visible_request(
+    serve: Serve, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = serve(policy=FOR_FINANCE)
+    agent, finance = (
+        served.client(served.token("bot", "agent")),
+        served.client(served.token("ben", "reviewer", "finance")),
+    )
+    for n in range(24):
+        city = ("graz", "ghent", "graz ghent")[n % 3]
+        args = {"amount": n, "city": city} | (FINANCE_ONLY if n % 4 else {})
+        made = opened(agent, key=f"k{n}", args=args, expires_in=3600 + n if n % 5 else None)
+        if n % 6 == 0:
+            no = {"type": "reject", "seen_digest": made["digest"]}
+            path = f"/api/requests/{made['id']}/decision"
+            assert finance.post(path, json=no).status_code == 200
+    lists = served.app.state.sayso.request_lists
+    readers = [Reviewer("ana"), Reviewer("cy", groups=("finance",))]
+
+    def pages(by: Reviewer, mine: bool, most: int, **filters: Any) -> list[str]:
+        ids, after = list[str](), None
+        for _ in range(200):
+            given = {**filters, "limit": most, "after": after}
+            page = json.loads(lists.page(by, given, mine=mine))
+            ids += [item["id"] for item in page["items"]]
+            after = page["next"]
+            if after is None:
+                return ids
+        raise AssertionError("the pages do not end")
+
+    for by, mine, status, sort, q in product(
+        readers,
+        (False, True),
+        ("pending", "closed", "any"),
+        ("oldest", "newest", "expiring"),
+        (None, "graz", "graz ghent", "refund", "lisbon"),
+    ):
+        filters = {"status": status, "sort": sort, "q": q}
+        whole = pages(by, mine, 200, **filters)
+        with monkeypatch.context() as small:
+            small.setattr(reads, "MANY_CALLS", 3)
+            small.setattr(reads, "MANY_ENTRIES", 3)
+            small.setattr(request_views, "_STORE_PAGE", 2)
+            small.setattr(request_views, "_MAX_STORE_PAGES", 2)
+            assert pages(by, mine, limit, **filters) == whole, filters
