@@ -197,6 +197,17 @@ async def test_fresh_sign_in_needs_recent_time(provider: Provider, idp: OpenIDPr
             await signed_in(provider, idp, fresh=True)
 
 
+@pytest.mark.parametrize("auth_time", [NOW + 7200, NOW * 1000, 1e300])
+async def test_sign_in_in_the_future_is_refused(
+    provider: Provider, idp: OpenIDProvider, auth_time: float
+) -> None:
+    """It would be recent for as long as that takes. Some providers count milliseconds."""
+    idp.wrong = {"auth_time": auth_time}
+    for fresh in (False, True):
+        with pytest.raises(Unauthenticated, match="later than now"):
+            await signed_in(provider, idp, fresh=fresh)
+
+
 async def test_missing_claims_come_from_user_info(provider: Provider, idp: OpenIDProvider) -> None:
     del idp.claims["groups"]
     idp.userinfo = {"groups": ["ops"]}

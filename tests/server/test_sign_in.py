@@ -414,3 +414,12 @@ def test_rule_asks_for_recent_sign_in(serve: Serve) -> None:
     request = opened(slow.client(slow.token("bot", "agent")))
     body["seen_digest"] = request["digest"]
     assert decide(signed_in(slow), request, body).status_code == 200
+
+
+def test_sign_in_without_its_time_is_not_recent(served: Served, idp: OpenIDProvider) -> None:
+    """A provider with a session of its own sends the browser back without asking the person."""
+    for auth_time in (None, int(time.time()) - 900):
+        idp.wrong = {"auth_time": auth_time}
+        assert oidc_sign_in(served.client(), idp).status_code == 303
+        newest = max(served.store.credentials("ana"), key=lambda row: row.created)
+        assert newest.signed_in == (auth_time or 0) * 1_000_000

@@ -17,6 +17,7 @@ import base64
 import hashlib
 import hmac
 import json
+import math
 import os
 import secrets
 import time
@@ -359,6 +360,12 @@ def sign_in_of(claims: Mapping[str, Any], settings: ClaimNames) -> SignIn:
             "name_claim, or the scopes"
         )
     mail = claims.get("email")
+    authenticated_at = moment_of(claims.get("auth_time"))
+    if authenticated_at is not None and authenticated_at > (time.time() + _LEEWAY) * SECOND:
+        raise Unauthenticated(
+            "the provider says that you signed in later than now: correct its clock or this "
+            "server's, or its auth_time, which counts seconds"
+        )
     return SignIn(
         issuer=claims["iss"],
         subject=claims["sub"],
@@ -366,7 +373,7 @@ def sign_in_of(claims: Mapping[str, Any], settings: ClaimNames) -> SignIn:
         mail=mail if isinstance(mail, str) and claims.get("email_verified") is True else "",
         groups=tuple(groups),
         role="admin" if set(settings.admin_groups) & set(groups) else "reviewer",
-        authenticated_at=moment_of(claims.get("auth_time")),
+        authenticated_at=authenticated_at,
         session=claims["sid"] if isinstance(claims.get("sid"), str) else "",
     )
 
@@ -497,5 +504,7 @@ def _decoded(token: str, keys: KeySet) -> jwt.Token:
 
 def moment_of(seconds: object) -> Micros | None:
     if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+        return None
+    if not math.isfinite(seconds):
         return None
     return round(seconds * SECOND)

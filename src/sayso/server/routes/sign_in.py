@@ -103,7 +103,8 @@ async def finish_oidc(request: Request) -> Response:
             directory.sign_in_as,
             service.store,
             identified(person, service.oidc.settings),
-            signed_in=person.authenticated_at or service.store.now(),
+            # Without it, the provider may have asked the person nothing for days.
+            signed_in=person.authenticated_at or 0,
             session_id=f"oidc:{person.session}" if person.session else "",
             device=device_of(request),
         )
