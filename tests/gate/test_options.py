@@ -163,6 +163,12 @@ def test_key_is_a_text(key: Any) -> None:
         gate.ask_sync("How many?", key=key)
 
 
+@pytest.mark.parametrize("key", ["", None, 5.0, "x" * 201])
+def test_key_made_from_arguments_is_a_text(key: Any) -> None:
+    with Gate(wait=0) as gate, gate.run("order-17"), pytest.raises(InvalidCall, match="key"):
+        gate.guard(key=lambda args: key)(pay)("ana")
+
+
 def test_key_may_be_the_number_of_something() -> None:
     gate = Gate(wait=0)
 

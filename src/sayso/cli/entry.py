@@ -120,7 +120,3 @@ def _fetch_server() -> None:
     print(f"Fetching the web server: uvx --from '{wanted}' sayso demo", file=sys.stderr, flush=True)
     command = [uv, "tool", "run", "--python", sys.base_prefix, "--from", wanted, "sayso"]
     os.execve(uv, [*command, *sys.argv[1:]], {**os.environ, "UV_RUN_RECURSION_DEPTH": "1"})
-
-
-if __name__ == "__main__":
-    main()

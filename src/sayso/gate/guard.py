@@ -163,7 +163,10 @@ class Guard:
         names = sorted({*values, *self.signature.constants})
         passed = codec.sha256(codec.dumps([[name, call_values[name]] for name in names]).encode())
         subject = f"call:{self.tool.name}"
-        key_name = None if self.key is None else self._named(self.key(codec.loads(data)))
+        key_name = None
+        if self.key is not None:
+            key: object = self.key(codec.loads(data))
+            key_name = checked_name(str(key) if isinstance(key, int) else key, "key")
         return Plan(
             key=scope.key(subject, passed[:32])
             if key_name is None
@@ -203,11 +206,6 @@ class Guard:
 
     def _bound(self) -> str:
         return "" if self.binds is None else codec.canonical(bound_facts(self.binds)).decode()
-
-    def _named(self, named: object) -> str | None:
-        if named is None:
-            return None
-        return checked_name(str(named) if isinstance(named, int) else named, "key")
 
     async def _effect(self, call: Call) -> Any:
         """Run the function with arguments made from the stored bytes alone."""

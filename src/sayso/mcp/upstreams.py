@@ -446,7 +446,8 @@ class Upstream:
 
     async def send(self, send: Callable[[Client], Awaitable[T]]) -> T:
         """Send a request. After a restart of the server, send it again: it had not arrived."""
-        for last in (False, True):
+        again = False
+        while True:
             client = await self.client()
             try:
                 return await send(client)
@@ -459,10 +460,10 @@ class Upstream:
                 if error.code in _NO_REPLY:
                     raise ReplyLost(f"{self.name}: {error.message}") from error
                 forgotten = error.code == types.INVALID_REQUEST and "Session" in error.message
-                if not forgotten or last:
+                if not forgotten or again:
                     raise UpstreamError(f"{self.name}: {error.message}") from error
                 self._lost.set()  # it does not know this session: connect again
-        raise AssertionError
+                again = True
 
     async def _elicit(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
