@@ -127,3 +127,23 @@ def test_sed_of_macos_takes_suffix() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "{'other'}"
+
+
+@pytest.mark.parametrize(
+    ("command", "kinds"),
+    [
+        ("git blame a.txt", {"read"}),
+        ("git show HEAD:a.txt HEAD~1:a.txt", {"read"}),
+        ("git show HEAD", {"read", "secret"}),
+        ("git show HEAD:a.txt HEAD", {"read", "secret"}),
+        ("git show ':/one'", {"read", "secret"}),
+        ("git blame .env", {"read", "secret"}),
+        ("git show HEAD:.env", {"read", "secret"}),
+    ],
+)
+def test_git_shows_credentials_unless_it_names_others(
+    repository: Path, command: str, kinds: set[str]
+) -> None:
+    (repository / ".env").write_text("KEY=1\n")
+    git(repository, "add", ".env")
+    assert command_kinds(command, str(repository)) == kinds

@@ -249,6 +249,10 @@ _GIT_LISTS = {
 }
 
 
+#: A file of a commit.
+_ONE_FILE = re.compile(r"[\w.~^/-]+:[\w./-]+")
+
+
 class _Judge:
     """Judges the simple commands of one command, in their order."""
 
@@ -592,6 +596,9 @@ class _Judge:
         options = arguments.options.keys()
         summary = command == "log" or options & tables.NAMES_ONLY
         prints = command in tables.GIT_PRINTS and not (summary and not options & tables.PATCHES)
+        names = [text for kind, text in arguments.values if kind == "revision"]
+        if command == "show" and names and all(map(_ONE_FILE.fullmatch, names)):
+            prints = False  # only these files, whose paths are judged
         _add(findings, self._values(f"git {command}", arguments, cwd))
         _add(findings, self._files.repository(cwd, changes=changes, prints=prints))
         lists = command in _GIT_LISTS and options <= _GIT_LISTS[command]
