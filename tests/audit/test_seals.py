@@ -30,6 +30,10 @@ from sayso.stores.sqlite import SqliteStore
         "signature = NULL || signature",
         "heads = 'x'",
         "heads = '[[1]]'",
+        "heads = x'ff'",
+        "at = 9e999",
+        "prev = x'ff'",
+        "hash = x'ff'",
     ],
 )
 def test_edited_seal_is_named(sealed: World, change: str) -> None:

@@ -250,6 +250,8 @@ def test_pages_with_tampered_keys_end(
         "UPDATE call SET created = 'x'",
         "UPDATE call SET expires_at = -9223372036854775808",
         "UPDATE open_count SET many = 9e999",
+        "UPDATE request_group SET tool = x'ff'",
+        "UPDATE request_group SET risk = x'ff'",
     ],
 )
 def test_counts_of_a_tampered_index_are_refused(world: World, path: Path, statement: str) -> None:
@@ -258,4 +260,7 @@ def test_counts_of_a_tampered_index_are_refused(world: World, path: Path, statem
         database.execute(statement)
     with pytest.raises(Tampered, match="index of requests"):
         world.store.groups(Query(), Viewer())
+    if "tool" in statement:
+        with pytest.raises(Tampered, match="index of requests"):
+            world.store.tallies(Viewer(), [0])
     assert not verify(world.store).ok

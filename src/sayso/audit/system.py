@@ -24,6 +24,7 @@ from sayso.audit.chain import (
     hash_problem,
     is_keyed,
     read_pages,
+    reason_of,
 )
 from sayso.engine.grants import grant_bytes
 from sayso.engine.people import credential_bytes, person_bytes
@@ -93,7 +94,10 @@ class Seals:
 
     def _read(self, seal: Seal) -> None:
         self.count += 1
-        wrong = self._wrong(seal)
+        try:
+            wrong = self._wrong(seal)
+        except DAMAGE_ERRORS as error:
+            wrong = f"cannot be read: {reason_of(error)}"
         try:
             heads = {thread: SealedHead(seq, hash, seal.n) for thread, seq, hash in _heads(seal)}
         except DAMAGE_ERRORS:
@@ -134,11 +138,12 @@ class Seals:
     def first_mismatch(self, thread: str) -> SealedHead | None:
         """Return the oldest sealed head of a thread that its chain no longer has."""
         for seal in self._from(0):
-            for name, seq, hash in _heads(seal):
-                if name == thread:
-                    event = self._store.chain(thread, seq - 1, 1)
-                    if not event or (event[0].seq, event[0].hash) != (seq, hash):
-                        return SealedHead(seq, hash, seal.n)
+            with suppress(*DAMAGE_ERRORS):
+                for name, seq, hash in _heads(seal):
+                    if name == thread:
+                        event = self._store.chain(thread, seq - 1, 1)
+                        if not event or (event[0].seq, event[0].hash) != (seq, hash):
+                            return SealedHead(seq, hash, seal.n)
         return None
 
 

@@ -231,7 +231,7 @@ class RequestPage:
             ):
                 key = ("in_doubt" if list_status == "in_doubt" else kind, agent, tool, risk)
                 end = None if ends == NEVER else ends
-                _ = iso(end), iso(created)  # raises if they are no times
+                _ = iso(end), iso(created), "".join(key)  # raises if they are no times and texts
                 group = RequestGroup(*key, int(many), end, created, at_least)
                 joined_groups[key] = group.joined(joined_groups.get(key))
         return [joined_groups[key] for key in sorted(joined_groups)]

@@ -93,6 +93,7 @@ def tallies(rows: Rows, dialect: Dialect, viewer: Viewer, since: Sequence[Micros
     """Count what happened to the requests that a viewer sees."""
     visible_groups, names = seen_by(dialect, viewer)
     visible = rows(f"SELECT id, kind, tool FROM request_group WHERE {visible_groups}", names)
+    _ = "".join(text for row in visible for text in row[1:])  # raises if one is no text
     groups = {number: (kind, tool) for number, kind, tool in visible}
     starts = [at // SLOT * SLOT for at in since]
     start = starts[0]
