@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from waiting import until, until_async
@@ -141,3 +142,32 @@ async def test_cancelled_coroutine_does_not_run(inbox: Inbox, tmp_path: Path) ->
     assert request is not None
     assert not request.execution.attempt_running
     assert "approve" in request.allowed
+
+
+def test_failed_renewal_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A store that is away for a moment ends no lease."""
+    gate = sayso.Gate(tmp_path / "sayso.db", lease=1.5)
+    renewed: list[bool] = []
+    renew = gate.store.renew
+
+    def renew_late(*args: Any) -> Any:
+        if not renewed:
+            renewed.append(False)
+            raise sayso.StoreError("the disk is away")
+        renewed.append(True)
+        return renew(*args)
+
+    monkeypatch.setattr(gate.store, "renew", renew_late)
+
+    @gate.guard(needs_approval=False)
+    def pay(to: str) -> str:
+        until(lambda: any(renewed))
+        return f"paid {to}"
+
+    with gate.run("order"):
+        assert pay("ana") == "paid ana"
+    reports = [text for text in caplog.messages if "leases could not be renewed yet" in text]
+    assert reports == ["leases could not be renewed yet: the disk is away"]
+    gate.close()
