@@ -191,6 +191,8 @@ class ReferenceStore:
         work = UnitOfWork(now=self.now(), deps=self._deps, thread=self._thread(thread))
         if needs.run is not None:
             work.run = self._runs.get(needs.run)
+        if needs.fresh and work.run is not None:
+            raise Conflict(f"run {needs.run} exists already")
         work.calls = {call.id: call for call in self._needed_calls(needs)}
         wanted = set(needs.grants)
         if needs.spends or needs.gives_back:

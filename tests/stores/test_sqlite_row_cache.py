@@ -137,6 +137,15 @@ def test_reads_of_a_deleted_store_are_refused(world: World, path: Path) -> None:
         world.store.call(call.id)
 
 
+def test_reads_in_a_moved_folder_are_refused(world: World, path: Path) -> None:
+    call = world.ask()
+    elsewhere = path.parent.with_name("elsewhere")
+    path.parent.rename(elsewhere)
+    with pytest.raises(StoreError, match="was deleted"):
+        world.store.call(call.id)
+    elsewhere.rename(path.parent)
+
+
 def test_rolled_back_rows_are_not_cached(world: World) -> None:
     call = world.ask()
     writer = world.store._writer  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ import pytest
 
 from sayso import codec
 from sayso.engine.commands import AddGrant, Reask, Reopen, RevokeGrant
-from sayso.errors import Cancelled, Conflict, NotFound
+from sayso.errors import Cancelled, Conflict, NotFound, Tampered
 from sayso.rows import CallStatus, RunStatus
 from sayso.types import Grant, Terms
 from sayso_testing.world import LEASE, RUN, SECOND, World, tool_of
@@ -200,6 +200,12 @@ class AskTests:
         world.cancel()
         with world.unchanged(), pytest.raises(Cancelled, match="changed my mind"):
             world.ask()
+
+    def test_fresh_run_must_not_exist(self, world: World) -> None:
+        (call,) = world.propose(world.new(), run="fresh", thread="fresh", fresh=True)
+        assert call == world.call(call)
+        with world.unchanged(), pytest.raises((Conflict, Tampered)):
+            world.propose(world.new(), run="fresh", thread="fresh", fresh=True)
 
     def test_run_belongs_to_one_thread(self, world: World) -> None:
         world.ask()

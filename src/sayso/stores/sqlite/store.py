@@ -713,7 +713,7 @@ class SqliteStore(SqlStore, SqliteReads):
             with no_fork.lock:
                 (version,) = writer.execute("PRAGMA data_version").fetchone()
             return getattr(cache, kind).get(row_id) if version == cache.version else None
-        except sqlite3.Error:
+        except (sqlite3.Error, OSError):
             return None  # reading the file says what is wrong with it
         finally:
             self._writing.release()
