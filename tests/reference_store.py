@@ -190,9 +190,7 @@ class ReferenceStore:
     def load(self, thread: str, needs: Needs) -> UnitOfWork:
         work = UnitOfWork(now=self.now(), deps=self._deps, thread=self._thread(thread))
         if needs.run is not None:
-            work.run = self._runs.get(needs.run)
-        if needs.fresh and work.run is not None:
-            raise Conflict(f"run {needs.run} exists already")
+            work.run = None if needs.fresh else self._runs.get(needs.run)
         work.calls = {call.id: call for call in self._needed_calls(needs)}
         wanted = set(needs.grants)
         if needs.spends or needs.gives_back:
@@ -301,6 +299,7 @@ class ReferenceStore:
         if run is not None and live is not None and live.id != run.id:
             raise Conflict(f"thread {live.thread} has a live run already: {live.id}")
         taken = [call_id for call_id in work.new_calls if call_id in self._calls]
+        taken += [run.id] if run is not None and work.new_run and run.id in self._runs else []
         ids = {hash: credential.id for hash, credential in self._credentials.items()}
         hashes = {credential_id: hash for hash, credential_id in ids.items()}
         taken += [
