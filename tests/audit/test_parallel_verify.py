@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,9 @@ from audit_world import KEY, World, opened
 from typer.testing import CliRunner
 
 from sayso.audit import Checkpoint, verify
+from sayso.audit.verify import _StoreCheck
 from sayso.cli.main import app
-from sayso.errors import InvalidCall
+from sayso.errors import InvalidCall, StoreError
 
 
 @pytest.mark.long
@@ -126,3 +129,33 @@ def test_command_keeps_its_checkpoint(tmp_path: Path, monkeypatch: pytest.Monkey
     Path("seen.json").write_text("{}")
     code, text = run()
     assert (code, "is not a checkpoint" in text, "delete it" in text) == (2, True, True)
+
+
+@pytest.mark.parametrize(
+    ("end", "message"),
+    [
+        (lambda: os._exit(9), "a process of the audit died: verify with jobs=1"),
+        (lambda: throw(StoreError("the disk is away")), "the disk is away"),
+    ],
+)
+def test_audit_with_a_lost_process_is_no_audit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: Callable[[], None], message: str
+) -> None:
+    """A share of the threads that nobody checked must not count as intact."""
+    with opened(World(tmp_path)) as world:
+        for number in range(4):
+            world.order(f"order-{number}")
+        check_threads = _StoreCheck._check_threads
+
+        def check_or_end(self: _StoreCheck, after: str, last: str | None) -> None:
+            check_threads(self, after, last)
+            if last is None:
+                end()
+
+        monkeypatch.setattr(_StoreCheck, "_check_threads", check_or_end)
+        with pytest.raises(StoreError, match=message):
+            verify(world.store, jobs=2)
+
+
+def throw(error: Exception) -> None:
+    raise error
