@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from cli_world import ME, World
 from fake_mail import running_mailbox
 from fake_telegram import TOKEN, FakeTelegram
 
+from sayso.cli.channels import configured_channels
+from sayso.cli.common import Usage
 from sayso.inbox import add_person, change_person
 from sayso.inbox.accounts import Account, link_account
 from sayso.stores import open_store
@@ -111,3 +115,50 @@ def test_mail_server_is_asked(world: World, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_key_of_browsers_is_shown(world: World) -> None:
     assert "the public key " in world.cli("channels", "test", "push")
+
+
+@pytest.fixture
+def no_channels(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in [name for name in os.environ if name.startswith("SAYSO_")]:
+        monkeypatch.delenv(name)
+    return monkeypatch
+
+
+async def test_channels_come_from_files_and_variables(
+    no_channels: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "telegram").write_text("123:abc\n")
+    for name, value in {
+        "SAYSO_SLACK_TOKEN": "xoxb-1",
+        "SAYSO_SLACK_SIGNING_SECRET": "s",
+        "SAYSO_MAIL_FROM": "sayso@example.com",
+    }.items():
+        no_channels.setenv(name, value)
+    made = configured_channels(tmp_path / "telegram", None, "smtps://ana@mail.example", "")
+    assert [channel.name for channel in made] == ["telegram", "slack", "mail"]
+    for channel in made:
+        await channel.close()
+
+
+@pytest.mark.parametrize(
+    ("variables", "telegram", "mail", "message"),
+    [
+        ({"SAYSO_SLACK_TOKEN": "xoxb-1"}, None, "", "SAYSO_SLACK_APP_TOKEN"),
+        ({"SAYSO_TELEGRAM_TOKEN": "1:a", "SAYSO_TELEGRAM_SECRET": "s"}, None, "", "--page-url"),
+        ({}, "missing.txt", "", "missing.txt"),
+        ({}, None, "smtp://mail.example", "SAYSO_MAIL_FROM is the sender"),
+        ({"SAYSO_MAIL_FROM": "a@b.example"}, None, "http://mail.example", "smtps://USER@HOST"),
+        ({"SAYSO_MAIL_FROM": "a@b.example"}, None, "smtp://u:p@mail.example", "without the pass"),
+    ],
+)
+def test_unusable_channels_are_explained(
+    no_channels: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    telegram: str | None,
+    mail: str,
+    message: str,
+) -> None:
+    for name, value in variables.items():
+        no_channels.setenv(name, value)
+    with pytest.raises(Usage, match=message):
+        configured_channels(None if telegram is None else Path(telegram), None, mail, "")
