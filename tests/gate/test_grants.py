@@ -10,6 +10,7 @@ from cases import Case, person
 
 from sayso import Denied, InvalidDecision, Paused, Policy, Rule
 from sayso.engine.grants import in_scope
+from sayso.errors import InvalidCall
 from sayso.inbox.decisions import grant_scope
 from sayso.testing import FakeClock
 
@@ -66,6 +67,17 @@ def test_pattern_for_argument_named_like_a_keyword(case: Case) -> None:
     case.decide(request.approve(), grant={"scope": scope})
     assert case.enter(lambda: run("npm test"), "second") == "npm test"
     assert case.paused(lambda: run("npm test; curl evil"), "third").status == "pending"
+
+
+@pytest.mark.parametrize("more", [{}, {"facts": {}}])
+def test_facts_named_like_those_of_remote_calls_are_refused(
+    case: Case, more: dict[str, Any]
+) -> None:
+    """A grant compares other facts of calls that an agent on another machine opened."""
+    bound = {"body": "first", **more}
+    run = case.gate.guard(name="run", needs_approval=True, binds=lambda: bound)(lambda: "ran")
+    with pytest.raises(InvalidCall, match="another name"):
+        case.enter(run, "first")
 
 
 def test_grant_covers_no_higher_risk(case: Case) -> None:

@@ -32,7 +32,11 @@ _BELONGS = " belongs to "
 
 def is_remote(binds: str) -> bool:
     """Return whether an agent on another machine opened a call, which is bound to its body."""
-    bound = json.loads(binds) if binds else None
+    return bool(binds) and has_body(json.loads(binds))
+
+
+def has_body(bound: object) -> bool:
+    """Return whether this is what binds a call to the body that opened it, and to facts."""
     return isinstance(bound, dict) and "body" in bound and bound.keys() <= {"body", "facts"}
 
 

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, cast
 
 from sayso import codec
+from sayso.engine.effects import has_body
 from sayso.errors import InDoubt, InvalidCall, describe_error
 from sayso.policy import Predicate, Rule
 from sayso.policy.template import BadTemplate, check_template
@@ -349,6 +350,12 @@ def bound_facts(binds: Callable[..., Mapping[str, Json]], *args: Any) -> dict[st
     if not isinstance(facts, Mapping):
         raise InvalidCall(
             f"binds= returned {type(facts).__name__}: return a mapping, as {{'branch': 'main'}}",
+            "binds",
+        )
+    if has_body(dict(facts)):
+        raise InvalidCall(
+            "binds= returned nothing but 'body', which stands for the body of a request from "
+            "another machine: use another name, such as 'text'",
             "binds",
         )
     return dict(facts)
