@@ -469,6 +469,44 @@ async def test_tool_overriding_call_does_not_run(gate: sayso.Gate, policy: sayso
     assert office.ran == []
 
 
+def own_tool(effect: Any, method: str = "__call__") -> Any:
+    """Return a tool whose own method has the effect, and not its function."""
+
+    def call(self: Any, **kwargs: Any) -> Any:
+        return effect(**kwargs)
+
+    async def acall(self: Any, **kwargs: Any) -> Any:
+        return effect(**kwargs)
+
+    def pay(to: str) -> str:
+        """Pay somebody."""
+        raise AssertionError
+
+    kind: Any = type("OwnTool", (dspy.Tool,), {method: acall if method == "acall" else call})
+    return kind(pay)
+
+
+@pytest.mark.parametrize("method", ["__call__", "acall"])
+async def test_own_method_of_tool_runs_approved(gate: sayso.Gate, method: str) -> None:
+    office = Office()
+    tool = own_tool(office.tool.func, method)
+    guarded = guard(react(tool), gate, RULES, lm=office.model)
+    paused = await guarded.run("go", thread="t")
+    assert (paused.status, office.ran) == ("paused", [])
+    (request,) = paused.interruptions
+    assert (await guarded.resume("t", decisions=[request.approve()])).status == "done"
+    assert office.ran == ["ana"]
+
+
+async def test_own_method_of_tool_added_later_does_not_run(gate: sayso.Gate) -> None:
+    office = Office()
+    guarded = guard(react(office.tool), gate, RULES, lm=office.model)
+    guarded.agent.tools["pay"] = own_tool(office.tool.func)
+    with pytest.raises(sayso.SaysoError, match="OwnTool calls its function itself"):
+        await guarded.run("go", thread="t")
+    assert office.ran == []
+
+
 SENT: list[Any] = []
 
 

@@ -170,6 +170,7 @@ class GuardedReAct(LoggedAgent[TurnLog], dspy.Module):  # type: ignore[misc]  # 
         return tools.values()
 
     async def _run_turn(self, turn: Turn, inputs: Mapping[str, Json]) -> Any:
+        _refuse_own_calls(self.agent.tools.values())  # also those added since ``guard``
         settings = {} if self._lm is None else {"lm": self._lm}
         with raise_stop_causes(), context_value(_current, turn), dspy.context(**settings):
             prediction = await self.agent.acall(**inputs)
@@ -235,9 +236,9 @@ def _guarded_tool(tool: dspy.Tool) -> dspy.Tool:
             raise StopSignal(error) from error
         return outcome.value if outcome.ok and not outcome.notice else outcome.text
 
-    copied = tool.model_copy()
-    copied.func = GatedFunction(str(tool.name), outcome_of)
-    return copied
+    fields = {name: getattr(tool, name) for name in dspy.Tool.model_fields}
+    # Not of a class of the user's, which may run more than the function.
+    return dspy.Tool.model_construct(**fields | {"func": GatedFunction(str(tool.name), outcome_of)})
 
 
 @dataclass
@@ -339,9 +340,15 @@ def _runner(tool: dspy.Tool) -> Callable[[dict[str, Json]], Any]:
         with tool_call(id(tool)):
             values = tool._validate_and_parse_args(**args)
             check_validated(as_shown(tool, values))
-            if inspect.iscoroutinefunction(tool.func):
-                return await tool.func(**values)
-            value = await run_user_function(lambda: tool.func(**values))
+            if type(tool).acall is not dspy.Tool.acall:
+                return await tool.acall(**args)
+            function = tool.func
+            if type(tool).__call__ is not dspy.Tool.__call__:
+                function = tool
+                values = args
+            if inspect.iscoroutinefunction(function):
+                return await function(**values)
+            value = await run_user_function(lambda: function(**values))
             return await value if inspect.isawaitable(value) else value
 
     return run
