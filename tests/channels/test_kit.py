@@ -105,6 +105,32 @@ async def test_question_is_answered_with_own_words(world: KitWorld) -> None:
     assert (request.status, request.decision.value) == ("responded", "green")
 
 
+async def test_confirmation_is_shown_whole(world: KitWorld) -> None:
+    world.person("ana", "77")
+    gate = sayso.Gate(world.store, agent="assistant", wait=0)
+
+    def ask() -> None:
+        with pytest.raises(sayso.Paused), gate.run("r1"):
+            gate.confirm_sync("Publish\nnow?", {"to": "all"}, risk="low", reviewers="ana")
+
+    async with world.running():
+        await asyncio.to_thread(ask)
+        ((row, card),) = await world.sends(1)
+        assert tuple(card.lines[:3]) == ("│ Publish", "│ now?", "to: all")
+        assert (await world.press(row, "approve", "77")).text.startswith("Approved by ana")
+
+
+async def test_rule_for_recent_sign_in_takes_the_buttons(world: KitWorld) -> None:
+    world.rule = sayso.Rule("*", risk="low", reviewers="ana", fresh="5m")
+    world.person("ana", "77")
+    async with world.running():
+        request_id = await world.ask()
+        ((row, card),) = await world.sends(1)
+        assert (card.buttons, "its rule requires a recent sign-in" in card.why) == ((), True)
+        assert "recent sign-in" in (await world.press(row, "approve", "77")).text
+    assert await world.status(request_id) == "pending"
+
+
 async def test_press_that_comes_second_shows_the_first_decision(world: KitWorld) -> None:
     """Another person decides between the look at the request and the decision."""
     world.person("ana", "77")
