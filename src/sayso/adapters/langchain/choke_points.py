@@ -136,32 +136,24 @@ def _run_one(original: Any, node: Any, *args: Any) -> Any:
 
 
 async def _arun_one(original: Any, node: Any, call: Any, kind: Any, runtime: Any) -> Any:
-    place = current_place()
-    if place is None:
-        return await original(node, call, kind, runtime)
-
-    async def run() -> Any:
-        with raise_stop_causes():
-            return await original(node, call, kind, runtime)
-
-    config = runtime.config.get("configurable") or {}
-    # A tool node in the body of a call has the config of that call, which waits for it.
-    step = (place.work, config.get("thread_id"), config.get("checkpoint_ns"))
-    return await _after_siblings(step, run())
-
-
-async def _after_siblings(step: Any, work: Awaitable[Any]) -> Any:
     """Run a call of a step. A pause is raised once no other call of the step is running.
 
     LangGraph continues as soon as the first of them stops, and leaves the others running. The run's
     lease would be released while one of its calls still runs, and a resume would have to wait for
     it.
     """
+    place = current_place()
+    if place is None:
+        return await original(node, call, kind, runtime)
+    config = runtime.config.get("configurable") or {}
+    # A tool node in the body of a call has the config of that call, which waits for it.
+    step = place.work, config.get("thread_id"), config.get("checkpoint_ns")
     task = asyncio.current_task()
     tasks = _steps.setdefault(step, set())
     tasks.add(task)
     try:
-        return await work
+        with raise_stop_causes():
+            return await original(node, call, kind, runtime)
     except GraphBubbleUp:
         await asyncio.sleep(0)  # let the others begin
         tasks.discard(task)  # two that pause must not wait for each other

@@ -129,7 +129,7 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
         self.graph = graph
         self._tools = tools
         self._config = dict(config or {})
-        self._async: bool | None = None
+        self._async = True
         breakpoints = graph.interrupt_before_nodes or graph.interrupt_after_nodes
         nodes = [node.bound for name, node in graph.nodes.items() if name != "__start__"]
         #: Whether whatever stops the graph stops one of its nodes.
@@ -244,14 +244,11 @@ class GuardedAgent(StreamingAgent[InputLog, Stream]):
         return await self._read(self.config(thread), subgraphs=subgraphs)
 
     async def _read(self, config: Any, *, subgraphs: bool = False) -> Any:
-        if self._async is not False:
+        if self._async:
             try:
-                state = await self.graph.aget_state(config, subgraphs=subgraphs)
+                return await self.graph.aget_state(config, subgraphs=subgraphs)
             except NotImplementedError:
                 self._async = False  # SqliteSaver and PostgresSaver are sync only
-            else:
-                self._async = True
-                return state
         return await run_user_function(self.graph.get_state, config, subgraphs=subgraphs)
 
     def stream(
