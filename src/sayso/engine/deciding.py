@@ -292,8 +292,6 @@ def counts(work: UnitOfWork, call: Call, vote: Vote | Decided) -> bool:
 
 def drop_void_votes(work: UnitOfWork, call: Call) -> Call:
     """Remove the votes of people who may no longer decide."""
-    if not call.votes:
-        return call
     votes = tuple(vote for vote in call.votes if counts(work, call, vote))
     if votes == call.votes:
         return call

@@ -187,17 +187,30 @@ class RunScope:
         """Return whether this is the first new call of the entry."""
         return next(self._opened) == 0
 
-    def inside(self, call: Call | None = None) -> AbstractContextManager[None]:
+    @contextmanager
+    def inside(self, call: Call | None = None) -> Iterator[None]:
         """Make everything that is asked inside ``with`` belong to this run, or to ``call``.
 
         If several tasks of a group pause, one ``Paused`` is raised for all of them.
         """
-        if call is None:
-            return _Inside(self, self)
-        inner = self.driver.backend.inner_run(call)
-        if inner is None:
-            return _Inside(self, self.body(call.key))
-        return _Inside(self, RunScope(self.driver, inner, self.requester))
+        scope = self
+        if call is not None:
+            inner = self.driver.backend.inner_run(call)
+            if inner is None:
+                scope = self.body(call.key)
+            else:
+                scope = RunScope(self.driver, inner, self.requester)
+        token = _scopes.set((*_scopes.get(), scope))
+        # Calls that were made without a run are independent, in any number of OS threads.
+        open_run = None if self.alone else _OpenRun(self)
+        try:
+            yield
+        except BaseExceptionGroup as group:
+            raise _ungrouped(group) from None
+        finally:
+            if open_run is not None:
+                open_run.close()
+            _scopes.reset(token)
 
     @contextmanager
     def one_pause(self) -> Iterator[AbstractContextManager[None]]:
@@ -260,28 +273,6 @@ class RunScope:
 def quoted(name: str) -> str:
     """Escape a name for use in a key, where a slash is a separator."""
     return name.replace("%", "%25").replace("/", "%2F")
-
-
-class _Inside:
-    """The code inside ``with run.inside(...)``, and the scope that it is in."""
-
-    __slots__ = ("_inner", "_open", "_outer", "_token")
-
-    def __init__(self, outer: RunScope, inner: RunScope) -> None:
-        self._outer = outer
-        self._inner = inner
-
-    def __enter__(self) -> None:
-        self._token = _scopes.set((*_scopes.get(), self._inner))
-        # Calls that were made without a run are independent, in any number of OS threads.
-        self._open = None if self._outer.alone else _OpenRun(self._outer)
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self._open is not None:
-            self._open.close()
-        _scopes.reset(self._token)
-        if isinstance(error, BaseExceptionGroup):
-            raise _ungrouped(error) from None
 
 
 class _OpenRun:
