@@ -52,6 +52,35 @@ def test_grant_by_schema_covers_matching_calls(case: Case) -> None:
     assert asked(case, "cy", 11)
 
 
+@pytest.mark.parametrize(
+    "scope",
+    [
+        {"propertis": {"amount": {"maximum": 10}}},
+        {"properties": {"amonut": {"maximum": 10}}},
+        {"properties": {"amount": {"max": 10}}},
+        {"properties": {"amount": {"maximum": 10, "nullable": True}}},
+        {"properties": {"amount": {"pattern": "3"}}},
+        {"properties": {"to": {"maximum": 10}}},
+        {"properties": {"to": {"format": "e-mail"}}},
+        {"dependencies": {"to": {"properties": {"amount": {"maximum": 10}}}}},
+        {"items": {"const": 1}},
+        {"x-given-under": {"assurance": "passkey"}},
+    ],
+)
+def test_scope_that_would_limit_nothing_is_refused(case: Case, scope: dict[str, Any]) -> None:
+    with pytest.raises(InvalidDecision, match=r"limit|does not match|is not checked"):
+        grant(case, {"scope": scope})
+
+
+def test_limit_of_an_argument_implies_its_type(case: Case) -> None:
+    pay = case.gate.guard(name="pay", needs_approval=True)(lambda amount: amount)
+    request = case.paused(lambda: pay(3), "first")
+    case.decide(request.approve(), grant={"scope": {"properties": {"amount": {"maximum": 10}}}})
+    assert case.enter(lambda: pay(4), "second") == 4
+    for n, amount in enumerate(("9999", [9999], None)):
+        assert case.paused(lambda value=amount: pay(value), f"other {n}").status == "pending"
+
+
 @pytest.mark.parametrize("pattern", ["^b", "o$", "b|x", "^b|$", "b)|(?:x", "(?=b)bo", "(?m)^bo$"])
 def test_pattern_matches_whole_text_only(case: Case, pattern: str) -> None:
     scope = {"properties": {"to": {"type": "string", "pattern": pattern}}}

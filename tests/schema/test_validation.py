@@ -107,7 +107,7 @@ def test_reference_to_malformed_schema_is_refused() -> None:
 @pytest.mark.parametrize("keyword", ["pattern", "patternProperties", "properties", "$ref"])
 def test_unknown_keywords_may_hold_anything(keyword: str, odd: Any) -> None:
     schema = {"x-form": {keyword: odd}}
-    assert remote_schema(schema) == whole_text(schema) == schema
+    assert remote_schema(schema) == schema
 
 
 @pytest.mark.parametrize(

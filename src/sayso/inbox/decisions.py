@@ -465,16 +465,20 @@ def _scope(call: Call, scope: Json) -> dict[str, Json]:
 
     if isinstance(scope, Mapping) and not scope.keys().isdisjoint(("command", "path")):
         raise _bad_scope("command and path are for the commands and files of coding agents")
+    given = dict(scope) if isinstance(scope, Mapping) else scope
     try:
-        whole_text = schema.whole_text(scope)
+        whole_text = schema.whole_text(given)
     except InvalidCall as error:
         raise _bad_scope(f"the scope is not a schema: {error}") from None
-    if not schema.matches(whole_text, codec.loads(call.args)):
+    args = codec.loads(call.args)
+    unknown = whole_text.get("properties", {}).keys() - args.keys()
+    if unknown and whole_text.get("additionalProperties") is not False:
+        raise _bad_scope(f"the call has no argument {min(unknown)!r}, so it would limit nothing")
+    if not schema.matches(whole_text, args):
         raise _bad_scope(
             "the scope does not match the call that you are approving (a pattern has to match "
             "the whole text)"
         )
-    whole_text.pop(GIVEN_UNDER, None)
     return whole_text
 
 

@@ -227,12 +227,56 @@ def whole_text(schema: object) -> dict[str, Any]:
     """Return a schema in which each pattern has to match a whole text, not a part of it.
 
     A grant for ``^npm test`` would cover ``npm test; curl …``. Raises ``InvalidCall`` unless this
-    is a schema, and its patterns have no look-around or back-references.
+    is a schema, and its patterns have no look-around or back-references. What would limit nothing
+    is refused as well: an unknown keyword or format. Limits of an argument imply its type, because
+    ``maximum`` allows every text.
     """
     check_schema(schema)
-    anchored: dict[str, Any] = _changed(schema, _with_whole_pattern)
+    plain = codec.loads(_bytes(schema))
+    for each in schemas_in(plain):
+        _refuse_empty_limits(each)
+    anchored: dict[str, Any] = _changed(plain, _with_whole_pattern)
+    if other := _limited_types(anchored) - {"object"}:
+        raise InvalidCall(f"arguments are an object, and this limits a value of type {min(other)}")
+    for argument in anchored.get("properties", {}).values():
+        types = _limited_types(argument)
+        if len(types) == 1:
+            argument.setdefault("type", min(types))
     check_schema(anchored)
     return anchored
+
+
+#: The type of the values that a keyword limits.
+_LIMITS = {
+    **dict.fromkeys(("pattern", "format", "minLength", "maxLength"), "string"),
+    **dict.fromkeys(("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"), "number"),
+    "multipleOf": "number",
+    **dict.fromkeys(("items", "prefixItems", "contains", "uniqueItems"), "array"),
+    **dict.fromkeys(("minItems", "maxItems", "unevaluatedItems"), "array"),
+    **dict.fromkeys(("properties", "patternProperties", "additionalProperties"), "object"),
+    **dict.fromkeys(("required", "minProperties", "maxProperties", "propertyNames"), "object"),
+}
+#: Keywords that are no limits themselves, but belong to one or say something about it.
+_OTHER_KEYWORDS = frozenset(
+    (
+        *("$schema", "$id", "$anchor", "$dynamicAnchor", "$defs", "$comment", "definitions"),
+        *("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"),
+        *("then", "else", "minContains", "maxContains"),
+    )
+)
+
+
+def _limited_types(schema: object) -> set[str]:
+    return {_LIMITS[name] for name in schema if name in _LIMITS} if type(schema) is dict else set()
+
+
+def _refuse_empty_limits(schema: dict[str, Any]) -> None:
+    kind = _validator_class()
+    for keyword in schema:
+        if keyword not in kind.VALIDATORS and keyword not in _OTHER_KEYWORDS:
+            raise InvalidCall(f"{_short(keyword)!r} is no keyword, so it would limit nothing")
+    if "format" in schema and schema["format"] not in kind.FORMAT_CHECKER.checkers:
+        raise InvalidCall(f"format {_short(schema['format'])!r} is not checked: use a pattern")
 
 
 def _with_whole_pattern(schema: dict[str, Any]) -> dict[str, Any]:
