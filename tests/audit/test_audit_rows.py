@@ -9,7 +9,7 @@ import pytest
 from audit_world import SERVER_KEY, World, edited, opened, places, plain
 
 from sayso.engine.row_macs import row_mac
-from sayso.inbox import create_token, revoke_token
+from sayso.inbox import add_person, create_token, remove_person, revoke_token
 from sayso.rows import SYSTEM_THREAD, Event, refusal_from
 from sayso.stores.sql import statements as sql
 from sayso.testing import person
@@ -343,3 +343,11 @@ def test_lifted_refusal_that_is_put_back_is_named(refused: World) -> None:
 def test_unreadable_table_is_reported(world: World, table: str, what: str) -> None:
     world.sql(f"DROP TABLE {table}")
     assert any(problem.what.startswith(what) for problem in world.verify().problems)
+
+
+def test_removal_of_a_person_whose_beginning_was_forged_is_named(granted: World) -> None:
+    """The record of a removal means the state before it, which is not to be trusted then."""
+    add_person(granted.store, "eve", by="ops")
+    remove_person(granted.store, "eve", by="ops")
+    granted.sql("UPDATE event SET actor = 'x' WHERE type = 'person_added' AND body LIKE '%eve%'")
+    assert not granted.verify().ok

@@ -225,6 +225,7 @@ def test_list_of_runs_leaves_out_tampered_ones(serve: Serve, tmp_path: Path) -> 
         ("body", 1.5),
         ("call", b"\xff"),
         ("digest", b"\xff"),
+        ("seq", b"\xff"),
     ],
 )
 def test_forged_event_hides_no_other(serve: Serve, tmp_path: Path, column: str, value: Any) -> None:

@@ -250,6 +250,7 @@ def test_pages_with_tampered_keys_end(
         "UPDATE call SET created = 'x'",
         "UPDATE call SET expires_at = -9223372036854775808",
         "UPDATE open_count SET many = 9e999",
+        "UPDATE open_count SET many = 9e999, list_status = 'asked'",
         "UPDATE request_group SET tool = x'ff'",
         "UPDATE request_group SET risk = x'ff'",
     ],

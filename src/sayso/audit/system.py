@@ -225,12 +225,11 @@ class SystemThread:
             self.tokens[body["token"]] = issued._replace(revoked=event.at)
 
     def _apply_to_person(self, event: Event, body: dict[str, Any]) -> None:
-        states = self.people.setdefault(body["person"], [])
-        self._people_seqs.append(event.seq)
+        state = Issuance(event, body)
         if event.type == "person_removed":
-            states.append(Issuance(event, states[-1].body, event.at))
-        else:
-            states.append(Issuance(event, body))
+            state = Issuance(event, self.people[body["person"]][-1].body, event.at)
+        self.people.setdefault(body["person"], []).append(state)
+        self._people_seqs.append(event.seq)
 
     def _is_proven(self, event: Event) -> bool:
         # Anyone can compute a plain hash; then only a seal proves that the pruning was ours.

@@ -43,7 +43,7 @@ Decode = Callable[[Sequence[Any]], R]
 
 #: What decoding a damaged row may raise: bad or deep JSON, an unknown enum value, a wrong type, a
 #: number that is too large. The texts of these errors are Python's, and mean nothing to people.
-DAMAGE = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
+DAMAGE = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 UNREADABLE = "a column holds a value that Sayso never writes"
 
 
@@ -190,6 +190,7 @@ def readable_event(event: Event) -> Event:
     texts = (event.thread, event.type, event.actor, event.digest, event.hash, event.run, event.call)
     try:
         moment(event.at)
+        _ = event.seq + event.pos
         is_whole = event.body is None or isinstance(codec.loads(event.body), dict)
         if is_whole and all(isinstance(text, str) for text in texts):
             return event

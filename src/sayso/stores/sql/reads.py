@@ -1047,7 +1047,8 @@ class SqlReads:
 
     def waiting(self) -> dict[str, int]:
         rows = self._rows("SELECT list_status, sum(many) FROM open_count GROUP BY list_status")
-        return dict.fromkeys(OPEN, 0) | {name: _counted(int, many) for name, many in rows}
+        counts = dict(rows)
+        return {name: _counted(int, counts.get(name, 0)) for name in OPEN}
 
     def vitals(self) -> Vitals:
         return _counted(statistics.vitals, self._rows, self.now())

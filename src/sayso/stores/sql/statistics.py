@@ -28,7 +28,7 @@ from sayso.stores.base import (
 from sayso.stores.listing import APPROVING, DECIDED, OPEN, SLOT, TOOK_STEPS
 from sayso.stores.sql.maintenance import find_unsealed
 from sayso.stores.sql.statements import Dialect, Rows
-from sayso.types import Micros
+from sayso.types import Micros, iso
 
 #: From opening a request, if the page said when; else from asking.
 _SECONDS = "(decided_at - coalesce(opened_at, created)) / 1000000"
@@ -136,7 +136,7 @@ def open_ages(rows: Rows, dialect: Dialect, viewer: Viewer, since: Sequence[Micr
     newer = [0] * len(since)
     for many, created, in_first, *in_others in rows(statement, names):
         total += int(many)
-        oldest += [] if created is None else [created]
+        oldest += [] if iso(created) is None else [created]  # raises if it is no time
         counts = [int(many) - sum(in_others) if in_first is None else in_first, *in_others]
         newer = [sum(pair) for pair in zip(newer, counts, strict=True)]
     return OpenAges(total, min(oldest, default=None), tuple(newer))
