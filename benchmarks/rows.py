@@ -142,8 +142,8 @@ def crowd(effort: Effort) -> Measured:
     shown="wall_ms",
     explanation=(
         "Four commits here and in holdpoint, fifteen in CTRLRun. Of 4.3 ms of CPU without a disk, "
-        "SQLite took 1.0 (41 statements; 32 are left); the rest was 1,570 small Python calls, of "
-        "which 800 are left since (docs/decisions/0062), and four "
+        "SQLite takes 1.0 (41 statements); the rest was 1,570 small Python calls, of which "
+        "about 1,110 are left since (docs/decisions/0062), and four "
         "hand-overs to the OS thread that commits for all callers (0.25 ms), which keeps an "
         "interrupt of one caller from reaching another. "
         "What holdpoint does not do: arguments checked against a schema and run "
