@@ -478,7 +478,12 @@ async def test_allowed_call_costs_four_commits_and_one_read(
     reads: list[Any] = []
     note: Any = lambda name, when: commits.append(name) if when == "after" else None  # noqa: E731
     run = ThreadPool.run
-    monkeypatch.setattr(ThreadPool, "run", lambda pool, job: reads.append(job) or run(pool, job))
+
+    def counted(pool: ThreadPool, job: Callable[[], Any]) -> Any:
+        reads.append(job)
+        return run(pool, job)
+
+    monkeypatch.setattr(ThreadPool, "run", counted)
     with closing(SqliteStore(tmp_path / "sayso.db", boundary=note)) as store:
         gate = sayso.Gate(store, agent="mailer", wait=0)
         rules = Policy([Rule("send", verdict="allow")])
