@@ -130,6 +130,15 @@ def test_test_modules_have_unique_names() -> None:
     assert [name for name, times in names.items() if times > 1] == []
 
 
+def test_no_test_leaves_a_connection_open() -> None:
+    """``with`` on a connection of SQLite commits and does not close it. From Python 3.13 on, that
+    fails the test during which it is collected, which may be any other."""
+    committed = re.compile(r"^ *with sqlite3\.connect\(", re.M)
+    tests = [path for path in FILES if path.suffix == ".py" and name_of(path).startswith("test")]
+    assert len(tests) > 100
+    assert [name_of(path) for path in tests if committed.search(path.read_text("utf-8"))] == []
+
+
 @pytest.mark.parametrize(
     ("page", "head"),
     [

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -114,11 +116,8 @@ def test_audit_verifies_and_names_the_first_broken_row(world: World) -> None:
     assert (report["ok"], report["problems"]) == (True, [])
     events = [json.loads(line) for line in world.cli("audit", "export").splitlines()]
     assert len(events) >= 3
-    import sqlite3
-
-    with sqlite3.connect(world.folder / "sayso.db") as connection:
+    with closing(sqlite3.connect(world.folder / "sayso.db")) as connection, connection:
         connection.execute("UPDATE event SET actor = 'eve' WHERE type = 'decided'")
-    connection.close()
     broken = world.cli("audit", "verify", code=1)
     assert "The audit log is broken" in broken
     assert "'r1'" in broken
@@ -194,12 +193,9 @@ def test_lost_key_is_not_replaced(world: World) -> None:
 
 
 def test_doctor_knows_a_store_from_the_future(world: World) -> None:
-    import sqlite3
-
     world.mail()
-    with sqlite3.connect(world.folder / "sayso.db") as connection:
+    with closing(sqlite3.connect(world.folder / "sayso.db")) as connection, connection:
         connection.execute("UPDATE meta SET value = '99' WHERE key = 'version'")
-    connection.close()
     assert "newer version" in world.cli("doctor", code=1)
     assert "newer version" in world.cli("inbox", code=1)
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -367,9 +368,8 @@ def test_changed_budget_is_refused_or_reported(
     file_case: Case, tmp_path: Path, change: str
 ) -> None:
     assert pays(file_case, 100)
-    with sqlite3.connect(tmp_path / "sayso.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "sayso.db")) as connection, connection:
         connection.execute(f"UPDATE budget SET {change}")
-    connection.close()
     problems = verify(file_case.store).problems
     assert any("budget" in problem.what for problem in problems), problems
 
@@ -378,11 +378,11 @@ def test_changed_budget_is_refused_or_reported(
 def test_budget_put_back_is_reported(file_case: Case, tmp_path: Path, how: str) -> None:
     file = tmp_path / "sayso.db"
     assert pays(file_case, 10)
-    with sqlite3.connect(file) as connection:
+    with closing(sqlite3.connect(file)) as connection:
         old = connection.execute("SELECT * FROM budget").fetchone()
     assert pays(file_case, 90)
     assert verify(file_case.store).ok
-    with sqlite3.connect(file) as connection:
+    with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("DELETE FROM budget")
         if how == "old":
             marks = ", ".join("?" * len(old))

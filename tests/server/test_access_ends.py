@@ -6,6 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -123,9 +124,8 @@ def test_access_ends_on_every_server(
 def test_forged_person_ends_access(serve: Serve, waiting: Waiting, tmp_path: Path) -> None:
     server = serve(workers=0)
     reader = open_at(server, waiting, "feed", server.token("ana"))
-    with sqlite3.connect(tmp_path / "sayso.db") as thief:
+    with closing(sqlite3.connect(tmp_path / "sayso.db")) as thief, thief:
         thief.execute("UPDATE person SET role = 'admin' WHERE name = 'ana'")
-    thief.close()
     began = time.monotonic()
     server.token("bea")  # any change of rights
     assert reader.seconds_after(began) < 2

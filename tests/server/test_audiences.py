@@ -335,7 +335,7 @@ def test_verification_problems_hide_names_from_other_reviewers(
     server = serve(policy=FOR_FINANCE)
     bot = server.client(server.token("bot", "agent"))
     opened(bot, run="layoff-list", args=FINANCE_ONLY)
-    with sqlite3.connect(tmp_path / "sayso.db") as database:
+    with closing(sqlite3.connect(tmp_path / "sayso.db")) as database, database:
         database.execute("UPDATE event SET actor = 'eve' WHERE thread LIKE '%layoff-list'")
     ana = server.client(server.token("ana")).post("/api/audit/verify").json()
     root = server.client(server.token("root", "admin")).post("/api/audit/verify").json()

@@ -123,6 +123,6 @@ def test_request_cut_off_by_shutdown_gets_an_error(
 def test_mac_that_is_no_text_names_no_key(serve: Serve, tmp_path: Path) -> None:
     client = serve(auth=False).client()
     opened(client)
-    with sqlite3.connect(tmp_path / "sayso.db") as database:
+    with closing(sqlite3.connect(tmp_path / "sayso.db")) as database, database:
         database.execute("UPDATE thread SET mac = ?", (b"\xff\xfe",))
     assert client.get("/readyz").status_code != 500

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +210,7 @@ def test_list_of_runs_leaves_out_tampered_ones(serve: Serve, tmp_path: Path) -> 
     client = serve(auth=False).client()
     opened(client, key="k1", tool="pay")
     kept = opened(client, key="k2", tool="refund")
-    with sqlite3.connect(tmp_path / "sayso.db") as database:
+    with closing(sqlite3.connect(tmp_path / "sayso.db")) as database, database:
         database.execute("UPDATE tool SET schema = '{}' WHERE name = 'pay'")
     page = serve(auth=False).client().get("/api/runs").json()  # of a server that has no tool cached
     assert [run["id"] for run in page["items"]] == [kept["run"]]
@@ -232,7 +233,7 @@ def test_forged_event_hides_no_other(serve: Serve, tmp_path: Path, column: str, 
     server = serve(auth=False)
     client = server.client()
     made, other = opened(client, key="k1"), opened(client, key="k2")
-    with sqlite3.connect(tmp_path / "sayso.db") as database:
+    with closing(sqlite3.connect(tmp_path / "sayso.db")) as database, database:
         database.execute(f"UPDATE event SET {column} = ? WHERE call = ?", (value, made["id"]))
     for order in ("oldest", "newest"):
         facts = client.get("/api/audit", params={"order": order}).json()["items"]
