@@ -597,7 +597,7 @@ class Store(StoreReads, Protocol):
     def seal_if_due(self) -> Seal | None:
         """Make a seal if one is due (``sayso.stores.seals``).
 
-        Every commit does this too; call it on a timer if the process seldom commits.
+        Commits that add events do this too; call it on a timer if the process seldom commits.
         """
 
     def rekey(self, table: str, after: Sequence[Any] | None) -> Rekeyed:
