@@ -106,6 +106,12 @@ def test_names_that_hide_characters_are_unclear(
     assert call_kinds("Read", arguments) == kinds
 
 
+@pytest.mark.parametrize("path", [" /etc/x", " ~/x", "a.txt\n", "file:///etc/x"])
+def test_path_that_agents_read_differently_is_unclear(repository: Path, path: str) -> None:
+    arguments = {"cwd": str(repository), "file_path": path, "content": ""}
+    assert "unclear" in call_kinds("Write", arguments)
+
+
 def test_program_of_version_manager_obeys_project(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

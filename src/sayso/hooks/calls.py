@@ -239,6 +239,9 @@ def _file_findings(args: Mapping[str, Any], files: Files, cwd: str, *, writing: 
     patterns += [path for path in paths if not writing and re.search(r"[*?\[{]", path)]
     for pattern in patterns:
         findings |= _pattern_findings(pattern, args, files, cwd)
+    if any(path != path.strip() or "://" in path for path in paths):
+        # Some agents remove the spaces first, or read an address.
+        findings["unclear"] = "A path begins or ends with a space, or is an address."
     for path in paths:
         for kind, sentence in files.path(path, cwd, writing=writing).items():
             findings.setdefault(kind, sentence)
