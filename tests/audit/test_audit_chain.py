@@ -20,7 +20,7 @@ from audit_world import (
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from sayso.audit.chain import MAX_PROBLEMS, Problem
+from sayso.audit.chain import MAX_PROBLEMS, Problem, ProblemCollector
 from sayso.keys import Keyring
 
 HERE = "WHERE thread = 'order-2' AND seq"
@@ -288,3 +288,11 @@ def test_list_of_problems_is_bounded(tmp_path: Path) -> None:
         assert len(report.problems) == MAX_PROBLEMS
         assert report.found == 300
         assert [problem.pos for problem in report.problems] == list(range(1, MAX_PROBLEMS + 1))
+
+
+def test_problems_of_rows_with_wrong_types_are_sorted() -> None:
+    problems = ProblemCollector()
+    places: list[Any] = [("t", 2, 1), (b"t", 1, 1), ("t", "x", 1), ("t", 1, b"x"), ("t", 1, 1.5)]
+    for thread, seq, pos in places:
+        problems.add(Problem(thread, seq, pos, "was changed"))
+    assert len(problems.first()) == len(places)

@@ -82,6 +82,12 @@ class Report:
         return self.found == 0
 
 
+def _place(problem: Problem) -> tuple[int, str, int]:
+    """Return where a problem sorts; what was tampered with may be no number and no text."""
+    pos, seq = (n if isinstance(n, int) else 0 for n in (problem.pos, problem.seq))
+    return pos, str(problem.thread), seq
+
+
 class ProblemCollector:
     """Counts problems, and keeps the first ones by their position in the store."""
 
@@ -105,7 +111,7 @@ class ProblemCollector:
         self._cut()
 
     def _cut(self) -> None:
-        self._kept.sort(key=lambda pair: (pair[0], pair[1].pos, pair[1].thread, pair[1].seq))
+        self._kept.sort(key=lambda pair: (pair[0], *_place(pair[1])))
         del self._kept[MAX_PROBLEMS:]
 
     def first(self) -> list[Problem]:
