@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
 import stat
@@ -359,3 +360,23 @@ def test_forged_time_does_not_end_the_worker(
     due = store.next_due()
     assert due is not None
     assert due - clock() == 60_000_000
+
+
+@pytest.mark.parametrize("value", ["x", b"\xff", 9e999, -(2**63)])
+@pytest.mark.parametrize("column", ["event.at", "thread.id", "thread.seq", "thread.head"])
+def test_forged_event_or_thread_does_not_keep_a_store_from_sealing(
+    open_again: Opener, path: Path, clock: FakeClock, column: str, value: Any
+) -> None:
+    World(open_again(), clock).ask()
+    table, name = column.split(".")
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        place = "thread" if table == "event" else "id"
+        database.execute(f"UPDATE {table} SET {name} = ? WHERE {place} = 't'", (value,))
+    clock.advance(3600)
+    store = open_again()
+    world = World(store, clock)
+    world.ask(run="r2", thread="t2", id="req_second", key="second")
+    clock.advance(3600)
+    store.seal_if_due()
+    sealed = [thread for seal in store.seals() for thread, *_ in json.loads(seal.heads)]
+    assert "t2" in sealed

@@ -12,7 +12,7 @@ from sayso.engine.row_macs import row_mac
 from sayso.keys import Keyring
 from sayso.rows import SYSTEM_THREAD, Thread, thread_from
 from sayso.stores import seals
-from sayso.stores.base import pruned_note
+from sayso.stores.base import NEVER, pruned_note
 from sayso.stores.seals import Seal, Unsealed, next_seal, seal_from
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.statements import Dialect, Execute, Rows
@@ -39,6 +39,11 @@ _UNSEALED = (
 def find_unsealed(rows: Rows) -> Unsealed:
     """Read how much no seal covers yet."""
     ((count, oldest, pos),) = rows(_UNSEALED, (seals.SEAL_EVENTS,))
+    # What is no number and no time was written by something else: seal the rest now.
+    if not abs(count) < NEVER:
+        count = seals.SEAL_EVENTS
+    if not isinstance(oldest, int | None):
+        oldest = 0
     return Unsealed(int(count), oldest, pos or 0)
 
 
@@ -50,12 +55,14 @@ def seal_moved(execute: Execute, keys: Keyring, at: Micros, dialect: Dialect) ->
     """
     if not keys.can_sign:
         return None
-    moved = execute(_MOVED + dialect.lock_free, (seals.MOST_HEADS,)).fetchall()
+    rows = execute(_MOVED + dialect.lock_free, (seals.MOST_HEADS,)).fetchall()
+    # A forged row that no seal can hold must not keep the others from being sealed.
+    moved = [row[:3] for row in rows if tuple(map(type, row[:3])) == (str, int, str)]
     if not moved:
         return None
     row = execute(_LAST, ()).fetchone()
     last = None if row is None else seal_from(row)
-    seal = next_seal(keys, last, [(row[0], row[1], row[2]) for row in moved], at)
+    seal = next_seal(keys, last, moved, at)
     execute(_ADD, seal)
     # The rows are locked in this transaction, so ``seq`` is what was signed.
     execute(_REACH.format(dialect.strings), (codec.dumps([row[0] for row in moved]),))
