@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ordinary_user import ordinary_user
@@ -168,6 +169,34 @@ def test_collected_store_closes_its_files(tmp_path: Path) -> None:
         )
     gc.collect()
     assert not {name for name in descriptors() if name.startswith(str(tmp_path))}
+
+
+def test_refused_values_leave_no_connection_open(world: World) -> None:
+    """SQLite takes text as UTF-8, and what it refuses is not one of its own errors."""
+    path = str(world.store.path)  # type: ignore[attr-defined]
+
+    def open_after_reads(times: int) -> int:
+        for _ in range(times):
+            with pytest.raises(UnicodeEncodeError):
+                world.store.call("half \ud800 a pair")
+        names = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+        return names.count(path)
+
+    assert open_after_reads(10) == open_after_reads(1)
+    assert world.store.call("none") is None
+
+
+def test_read_that_meets_the_close_leaves_no_connection_open(world: World) -> None:
+    store: SqliteStore = world.store  # type: ignore[assignment]
+
+    class Readers(list[Any]):
+        def append(self, reader: Any) -> None:
+            store.close()
+            super().append(reader)
+
+    store._readers = Readers()
+    assert store.call("none") is None
+    assert not {name for name in descriptors() if name.startswith(str(store.path.parent))}
 
 
 # -- code that interrupts a commit of its own OS thread

@@ -739,21 +739,31 @@ class SqliteStore(SqlStore, SqliteReads):
             except sqlite3.Error as error:
                 connection.close()
                 failures += not is_busy(error)
-                if failures == _RETRIES or time.monotonic() > ends:
-                    with (
-                        contextlib.suppress(sqlite3.Error),
-                        contextlib.closing(self._new_reader()) as reader,
-                        no_fork.lock,
-                    ):
-                        self._check_meta(reader)  # says so if another version changed the tables
-                    raise StoreError(f"{self.path} could not be read: {error}") from error
-                if is_busy(error):
-                    if must_not_block():
-                        raise WouldBlock from error
-                    time.sleep(_BUSY_NAP)
+                is_last = failures == _RETRIES or time.monotonic() > ends
+                self._wait_to_read_again(error, is_last=is_last)
+            except BaseException:  # such as text that is not Unicode
+                connection.close()
+                raise
             else:
                 self._readers.append(connection)
+                if self._closed:  # during the read
+                    self._close_readers()
                 return rows
+
+    def _wait_to_read_again(self, error: sqlite3.Error, *, is_last: bool) -> None:
+        """Wait if another program has the file locked. Raise after the last attempt."""
+        if is_last:
+            with (
+                contextlib.suppress(sqlite3.Error),
+                contextlib.closing(self._new_reader()) as reader,
+                no_fork.lock,
+            ):
+                self._check_meta(reader)  # says so if another version changed the tables
+            raise StoreError(f"{self.path} could not be read: {error}") from error
+        if is_busy(error):
+            if must_not_block():
+                raise WouldBlock from error
+            time.sleep(_BUSY_NAP)
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -832,6 +842,10 @@ class SqliteStore(SqlStore, SqliteReads):
             if has_ended:
                 if writer is not None:
                     writer.close()
-                while self._readers:
-                    self._readers.pop().close()
+                self._close_readers()
                 self._sidecar.close()
+
+    def _close_readers(self) -> None:
+        with contextlib.suppress(IndexError):  # other OS threads take them, too
+            while True:
+                self._readers.pop().close()
