@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from sayso.audit import verify
 from sayso.errors import StoreError, StoreVersion
 from sayso.keys import Keyring, new_key
 from sayso.stores import open_store
@@ -380,3 +381,21 @@ def test_forged_event_or_thread_does_not_keep_a_store_from_sealing(
     store.seal_if_due()
     sealed = [thread for seal in store.seals() for thread, *_ in json.loads(seal.heads)]
     assert "t2" in sealed
+
+
+@pytest.mark.parametrize("change", ["n = 9223372036854775807", "hash = x'ff'"])
+def test_forged_last_seal_stops_nothing_but_seals(
+    open_again: Opener, path: Path, clock: FakeClock, change: str
+) -> None:
+    store = open_again()
+    World(store, clock).ask()
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute(f"UPDATE seal SET {change}")
+    clock.advance(3600)
+    store = open_again()
+    World(store, clock).ask(run="r2", thread="t2", id="req_second", key="second")
+    clock.advance(3600)
+    assert store.seal_if_due() is None
+    assert not verify(store).ok
+    store.close()

@@ -13,6 +13,7 @@ from sayso.keys import Keyring
 from sayso.rows import SYSTEM_THREAD, Thread, thread_from
 from sayso.stores import seals
 from sayso.stores.base import NEVER, pruned_note
+from sayso.stores.row_checks import log
 from sayso.stores.seals import Seal, Unsealed, next_seal, seal_from
 from sayso.stores.sql import statements as sql
 from sayso.stores.sql.statements import Dialect, Execute, Rows
@@ -62,6 +63,9 @@ def seal_moved(execute: Execute, keys: Keyring, at: Micros, dialect: Dialect) ->
         return None
     row = execute(_LAST, ()).fetchone()
     last = None if row is None else seal_from(row)
+    if last is not None and not (isinstance(last.hash, str) and last.n < NEVER):
+        log.warning("no seal was made: the last one was forged, see `sayso audit verify`")
+        return None
     seal = next_seal(keys, last, moved, at)
     execute(_ADD, seal)
     # The rows are locked in this transaction, so ``seq`` is what was signed.
