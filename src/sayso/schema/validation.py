@@ -232,6 +232,7 @@ def whole_text(schema: object) -> dict[str, Any]:
     ``maximum`` allows every text.
     """
     check_schema(schema)
+    assert isinstance(schema, Mapping)
     plain = codec.loads(_bytes(schema))
     for each in schemas_in(plain):
         _refuse_empty_limits(each)
