@@ -197,7 +197,9 @@ async def test_fresh_sign_in_needs_recent_time(provider: Provider, idp: OpenIDPr
             await signed_in(provider, idp, fresh=True)
 
 
-@pytest.mark.parametrize("auth_time", [NOW + 7200, NOW * 1000, 1e300])
+@pytest.mark.parametrize(  # with names that are the same in each process of a run
+    "auth_time", [NOW + 7200, NOW * 1000, 1e300], ids=["in two hours", "milliseconds", "never"]
+)
 async def test_sign_in_in_the_future_is_refused(
     provider: Provider, idp: OpenIDProvider, auth_time: float
 ) -> None:
