@@ -142,8 +142,8 @@ def crowd(effort: Effort) -> Measured:
     shown="wall_ms",
     explanation=(
         "Four commits here and in holdpoint, fifteen in CTRLRun. Of 4.3 ms of CPU without a disk, "
-        "SQLite takes 1.0 (41 statements); the rest was 1,570 small Python calls, of which "
-        "about 1,110 are left since (docs/decisions/0062), and four "
+        "SQLite took 1.0 (41 statements; 32 are left); the rest was 1,570 small Python calls, of "
+        "which 800 are left since (docs/decisions/0062), and four "
         "hand-overs to the OS thread that commits for all callers (0.25 ms), which keeps an "
         "interrupt of one caller from reaching another. "
         "What holdpoint does not do: arguments checked against a schema and run "
@@ -681,11 +681,11 @@ def imports(effort: Effort) -> Measured:
     shown="cpu_ms",
     explanation=(
         "The bare agent keeps its checkpoints in memory and records nothing. Guarded, a run makes "
-        "six commits: take the thread, the user's message, the start of the call, its result, the "
-        "answer, the end. They take half of the CPU that is added. A quarter is spent in worker "
-        "threads, which keep the store off the event loop: eleven reads and writes. A quarter is "
-        "spent on the event loop: the policy, the arguments, and the state of the graph before and "
-        "after the run."
+        "four commits: the user's message, which takes the thread; the start of the call; its "
+        "result; and the answer, which ends the run. They take half of the instructions that are "
+        "added. A third is spent on the event loop: the policy, the arguments, and the places of "
+        "calls. The rest are worker threads, which keep the store off the event loop: one read of "
+        "the log, and the four commits. To wake them takes more time than instructions."
     ),
 )
 def guarded(effort: Effort) -> Measured:
