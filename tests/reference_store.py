@@ -161,7 +161,7 @@ class ReferenceStore:
         with self._lock, no_fork.lock:
             self._boundary_name = commit_name(commands)
             results, work = run_commands(self, commands)
-            if work.events and self._schedule.may_be_due(len(self._events), self.now()):
+            if self._schedule.may_be_due(len(self._events), self.now()):
                 self.seal_if_due()
         self._hub.publish({event.thread for event in work.events})
         return results

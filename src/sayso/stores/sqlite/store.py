@@ -305,6 +305,8 @@ T = TypeVar("T")
 _RETRIES = 5
 #: The commits of ``presence``, which no boundary interrupts: they belong to no work.
 _HEARTBEAT = "heartbeat"
+#: Operations after which no seal is made: they take no longer than they have to, or are one.
+_APART = frozenset({"renew", "seal", _HEARTBEAT})
 #: The commits that write rows otherwise than by commands, which the row cache does not see.
 _PAST_THE_CACHE = frozenset({"renew", "rekey", "prune", "seal"})
 #: How often to try again while another program has the file locked, in seconds.
@@ -613,9 +615,10 @@ class SqliteStore(SqlStore, SqliteReads):
         first = newest.pos + 1
         for transaction in transactions:
             newest = newest.after(transaction.events)
-        # A renewal adds no events, and takes no longer than it has to. A seal is one already.
-        adds_events = newest.pos >= first
-        if adds_events and self._can_seal and self._schedule.may_be_due(newest.pos, self._clock()):
+        may_seal = self._can_seal and (
+            newest.pos >= first or any(operation.name not in _APART for operation in batch)
+        )
+        if may_seal and self._schedule.may_be_due(newest.pos, self._clock()):
             self._seal_when_due(writer)
         if self.boundary is not None:
             for operation in batch:
