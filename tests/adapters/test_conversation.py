@@ -22,6 +22,7 @@ from sayso.adapters.conversation import ReplayLog
 from sayso.engine.commands import Finish
 from sayso.errors import Conflict
 from sayso.gate import Gate
+from sayso.gate.scope import current_scope
 from sayso.keys import Keyring, new_key, public_key, row_key
 from sayso.stores.sqlite import SqliteStore
 from sayso_testing.adapter_harness import LAST
@@ -227,3 +228,26 @@ def _execute(scenario: Scenario, statement: str) -> None:
     with file:
         assert file.execute(statement).rowcount > 0, "the statement changed nothing"
     file.close()
+
+
+async def test_later_input_keeps_the_requester_of_its_run(tmp_path: Path) -> None:
+    """Agents inside of the run ask for the same person, who may not decide for themselves."""
+    requesters: list[str] = []
+
+    class Teller(LoggedAgent[_Log]):
+        log_type = _Log
+
+        async def begin(self, input: Any, thread: str) -> Any:
+            log = await self.open_log(thread)
+            await log.say(input)
+            scope = current_scope(self.gate.driver)
+            assert scope is not None
+            requesters.append(scope.requester)
+            await log.end(input)
+            return input
+
+    with closing(SqliteStore(tmp_path / STORE)) as store:
+        teller = Teller(Gate(store, agent="teller"), None, None)
+        await teller.run("go", thread=THREAD, requester="ana")
+        await teller.run("go on", thread=THREAD)
+    assert requesters == ["ana", "ana"]

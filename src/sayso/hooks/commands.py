@@ -95,7 +95,7 @@ class _Entry(NamedTuple):
     operands: tuple[str, ...]
     #: Whether words that begin with a dash are operands.
     plain: bool
-    #: Whether each option, and each value, is a word of its own.
+    #: Whether each option, and each value, is a separate word.
     single: bool
 
 

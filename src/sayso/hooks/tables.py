@@ -13,7 +13,7 @@ operands with which it is known to be harmless. Everything else is asked about:
     -i>         a ``>`` at the end: it is the last in its word, and files to read are written
     -m=text!    a ``!`` at the end: it, or another one like it, must be given
     *           no word is an option
-    =           each option and each value is a word of its own
+    =           each option and each value is a separate word
     : a b*      the kinds of the operands; ``*`` and ``+`` repeat one, ``?`` makes it optional
 
 The kinds of values are the keys of ``VALUES``, and these kinds of paths:

@@ -465,9 +465,9 @@ def _scope(call: Call, scope: Json) -> dict[str, Json]:
 
     if isinstance(scope, Mapping) and not scope.keys().isdisjoint(("command", "path")):
         raise _bad_scope("command and path are for the commands and files of coding agents")
-    given = dict(scope) if isinstance(scope, Mapping) else scope
+    plain_scope = dict(scope) if isinstance(scope, Mapping) else scope
     try:
-        whole_text = schema.whole_text(given)
+        whole_text = schema.whole_text(plain_scope)
     except InvalidCall as error:
         raise _bad_scope(f"the scope is not a schema: {error}") from None
     args = codec.loads(call.args)

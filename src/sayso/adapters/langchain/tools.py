@@ -308,7 +308,7 @@ def is_over(config: Mapping[str, Any], key: str) -> bool:
 async def check_no_other_agent(
     thread: FrameworkThread, config: Mapping[str, Any], state: Any = None, turn: Sequence[Any] = ()
 ) -> None:
-    """Raise ``SaysoError`` if an agent has open calls beside those of its turn.
+    """Raise ``SaysoError`` if an agent has other open calls than those of its turn.
 
     LangGraph keeps one state for all agents with ``checkpointer=True`` that a node calls. Run side
     by side, they would continue each other's turns.
@@ -427,7 +427,7 @@ def written_arguments(tool: BaseTool, args: dict[str, Json]) -> dict[str, Json]:
 
 
 class _KnownTool:
-    """What the gate is told of a tool, and how LangChain validates its arguments.
+    """What the gate knows of a tool, and how LangChain validates its arguments.
 
     It validates with ``args_schema``. ``tool_call_schema``, which the model sees, lacks some of its
     validators, and the arguments that are injected when the tool runs.

@@ -190,20 +190,21 @@ class FrameworkAgent:
         if self.stores_input:
             # Most threads are free. Whether this one is, is read together with its log.
             run = run_name(self.name, thread, 1)
-            is_free = partial(self._is_free, thread, run)
+            is_free = partial(self._is_free, thread, run, requester)
+            run_requester = requester
             lease.open_with(
                 self.name, thread, run, requester, *self._notes(thread, run), is_free=is_free
             )
         else:
-            await self._free_thread(lease, thread, requester)
+            run_requester = await self._free_thread(lease, thread, requester)
         while True:
             try:
-                return await self._drive(lease, partial(self._begin, lease, input), requester)
+                return await self._drive(lease, partial(self._begin, lease, input), run_requester)
             except Conflict:
                 if not lease.overtaken:
                     raise
             lease = self._lease()
-            await self._free_thread(lease, thread, requester)
+            run_requester = await self._free_thread(lease, thread, requester)
 
     async def resume(
         self,
@@ -278,9 +279,11 @@ class FrameworkAgent:
         owner = f"{self.gate.driver.owner}:{secrets.token_hex(4)}"
         return RunLease(self.gate.store, owner, self.gate.backend.lease_length)
 
-    async def _free_thread(self, lease: RunLease, thread: str, requester: str) -> None:
-        """Prepare a lease for new input: supersede the requests of a paused run, and wait for a
-        running one."""
+    async def _free_thread(self, lease: RunLease, thread: str, requester: str) -> str:
+        """Prepare a lease for new input, and return the requester of its run.
+
+        Supersedes the requests of a paused run, and waits for a running one.
+        """
         store = self.gate.store
         agent = self.gate.agent
         live, run = await read(store, self._runs_on, thread)
@@ -297,10 +300,14 @@ class FrameworkAgent:
                 await to_thread(supersede, store, live, requester or "user")
             _, run = await read(store, self._runs_on, thread)
         lease.open_with(agent, thread, run, requester, *self._notes(thread, run))
+        stored_run = await read(store, store.run, run)
+        return requester if stored_run is None else stored_run.requester
 
-    def _is_free(self, thread: str, run: str) -> bool:
-        """Return whether new input on a thread can open or reopen this run."""
-        return self._runs_on(thread) == (None, run)
+    def _is_free(self, thread: str, run: str, requester: str) -> bool:
+        """Return whether new input on a thread can open this run, or reopen it as its requester."""
+        stored_run = self.gate.store.run(run)
+        is_theirs = stored_run is None or stored_run.requester == requester
+        return is_theirs and self._runs_on(thread) == (None, run)
 
     async def _begin(self, lease: RunLease, input: Any) -> Any:
         if not self.stores_input:

@@ -86,8 +86,8 @@ def list_runs(
 def _listed_run(store: Store, by: Reviewer, run: Run) -> dict[str, Json]:
     calls = store.calls_of(run.id)
     secrets = secrets_of_calls(store, calls if run.output or run.stop else ())
-    asked = (call for call in calls if is_request(call) and may_see(by, call))
-    first = next((request_in(store, call) for call in asked), None)
+    requests = (call for call in calls if is_request(call) and may_see(by, call))
+    first = next((request_in(store, call) for call in requests), None)
     title = "" if first is None else shown_title(first)
     withheld = any(not may_see(by, call) for call in calls)
     return run_view(run, secrets, title, withheld=withheld)
